@@ -1,0 +1,1 @@
+"""Overhead estimation, Bayesian search, acceptance and drift."""

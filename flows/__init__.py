@@ -1,0 +1,1 @@
+"""Prefect flows over the library; the only importer of prefect."""

@@ -1,0 +1,1 @@
+"""HeteroTask: plan task graphs offline for CPU+GPU clusters, execute them under MPI, calibrate the plan."""

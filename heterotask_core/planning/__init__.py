@@ -1,0 +1,1 @@
+"""From cost model to schedule: one planner a module behind one protocol."""

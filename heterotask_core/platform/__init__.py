@@ -1,0 +1,1 @@
+"""The machine: nodes, memories, devices, links; discovery and description files."""

@@ -1,0 +1,1 @@
+"""Timing of variants and links, and the cost model made from it."""

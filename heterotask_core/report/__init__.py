@@ -1,0 +1,1 @@
+"""What happened, for people: summary, Gantt chart, Perfetto trace."""

@@ -1,0 +1,127 @@
+"""Schemas of every table that goes between stages or to disk, and the checked reader.
+
+Times are float seconds, sizes bytes. Tables are Parquet on disk; :func:`read_table` refuses a file whose
+columns or types are others.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from heterotask_core.errors import StoreError
+
+Schema = dict[str, pl.DataType | type[pl.DataType]]
+
+ORIGINS = ("measured", "emulated", "virtual", "simulated")
+"""Where a trace comes from; numbers of different origins are never mixed."""
+
+TIMING_SAMPLES: Schema = {
+    "class_key": pl.String,
+    "kernel": pl.String,
+    "variant": pl.String,
+    "variant_fingerprint": pl.String,
+    "device_kind": pl.String,
+    "device_model": pl.String,
+    "device": pl.String,
+    "driver": pl.String,
+    "cores": pl.Int32,
+    "busy": pl.Boolean,
+    "sample": pl.Int32,
+    "duration_s": pl.Float64,
+    "outlier": pl.Boolean,
+    "cold": pl.Boolean,
+}
+"""Raw samples; ``busy``: taken while all workers compute, ``cold``: the first call (JIT, load, cache)."""
+
+TIMINGS: Schema = {
+    "class_key": pl.String,
+    "kernel": pl.String,
+    "variant": pl.String,
+    "variant_fingerprint": pl.String,
+    "device_kind": pl.String,
+    "device_model": pl.String,
+    "driver": pl.String,
+    "cores": pl.Int32,
+    "busy": pl.Boolean,
+    "median_s": pl.Float64,
+    "mad_s": pl.Float64,
+    "p95_s": pl.Float64,
+    "cold_s": pl.Float64,
+    "count": pl.Int32,
+    "input_bytes": pl.Int64,
+    "output_bytes": pl.Int64,
+    "source": pl.String,
+}
+"""One row a (class, variant, device model); ``source``: "measured", "given" or "predicted"."""
+
+LINK_SAMPLES: Schema = {
+    "source": pl.String,
+    "target": pl.String,
+    "kind": pl.String,
+    "size_bytes": pl.Int64,
+    "sample": pl.Int32,
+    "duration_s": pl.Float64,
+}
+
+LINKS: Schema = {
+    "source": pl.String,
+    "target": pl.String,
+    "kind": pl.String,
+    "latency_s": pl.Float64,
+    "bandwidth_bytes_per_s": pl.Float64,
+    "residual": pl.Float64,
+    "count": pl.Int32,
+}
+"""Fitted latency and bandwidth of a link; ``residual`` is the relative RMS error of the fit."""
+
+TRACE: Schema = {
+    "op": pl.Int32,
+    "repeat": pl.Int32,
+    "kind": pl.String,
+    "task": pl.String,
+    "kernel": pl.String,
+    "variant": pl.String,
+    "data": pl.String,
+    "rank": pl.Int32,
+    "node": pl.String,
+    "device": pl.String,
+    "lane": pl.String,
+    "source": pl.String,
+    "target": pl.String,
+    "size_bytes": pl.Int64,
+    "planned_start_s": pl.Float64,
+    "planned_finish_s": pl.Float64,
+    "ready_s": pl.Float64,
+    "start_s": pl.Float64,
+    "finish_s": pl.Float64,
+    "origin": pl.String,
+}
+"""One row an op and repeat, keyed by op: simulated and executed traces join. ``kind`` is kernel, copy or
+transfer; ``ready_s`` is the latest finish of the op's dependencies and of the previous op of its lanes;
+``lane`` is its first issue lane; times count from the first task's start of that repeat."""
+
+
+def check_table(table: pl.DataFrame, schema: Schema, *, what: str) -> pl.DataFrame:
+    """Return ``table`` if it has exactly the columns and types of ``schema``; raises :class:`StoreError`."""
+    expected = {name: str(dtype() if isinstance(dtype, type) else dtype) for name, dtype in schema.items()}
+    found = {name: str(dtype) for name, dtype in table.schema.items()}
+    if expected != found:
+        wrong = sorted(set(expected.items()) ^ set(found.items()))
+        raise StoreError(f"{what}: columns differ from the schema at {wrong[:4]}; delete it and profile or run again")
+    return table
+
+
+def read_table(path: Path, schema: Schema, *, remedy: str) -> pl.DataFrame:
+    """Read a Parquet table and check its schema.
+
+    Raises :class:`StoreError` naming the file and ``remedy`` when it is missing, damaged or foreign.
+    """
+    try:
+        table = pl.read_parquet(path)
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} does not exist; {remedy}") from error
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise StoreError(f"{path} is damaged or not a Parquet file ({error}); {remedy}") from error
+    return check_table(table, schema, what=str(path))

@@ -1,0 +1,1 @@
+"""Applications: one folder each with graph, variants and check."""

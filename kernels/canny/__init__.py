@@ -1,0 +1,1 @@
+"""Canny edge detection: tiled, with halos, equal to the untiled result."""
