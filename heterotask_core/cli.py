@@ -1,0 +1,395 @@
+"""The command ``heterotask``: thin over :mod:`heterotask_core.stages`; the only part that prints.
+
+Heavy imports happen inside the commands, so that ``--help`` answers at once. Other packages add commands by
+entry points of the group ``heterotask.commands`` (the calibration does).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heterotask_core.errors import HeteroTaskError, StoreError
+
+if TYPE_CHECKING:
+    from heterotask_core.planning.base import Budget
+    from heterotask_core.stages import Plan, Workflow
+    from heterotask_core.store import Store
+
+app = typer.Typer(
+    name="heterotask",
+    help="Plan task graphs offline for CPU+GPU nodes, execute them under MPI, calibrate the plan.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+AppArgument = Annotated[
+    str, typer.Argument(help="Application: a name from `heterotask apps`, or package.module:attribute.")
+]
+ParamOption = Annotated[
+    list[str] | None, typer.Option("--param", "-p", help="Application parameter as name=value; repeat for several.")
+]
+DevicesOption = Annotated[
+    str,
+    typer.Option("--devices", help="Devices of each node, e.g. cpu:2, cpu:1,opencl:1, cpu:2x4 (2 groups of 4 cores)."),
+]
+NodesOption = Annotated[int, typer.Option("--nodes", min=1, help="Virtual nodes on this host.")]
+StoreOption = Annotated[
+    Path, typer.Option("--store", envvar="HETEROTASK_STORE", help="Folder for profiles, plans and runs.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+PlannerOption = Annotated[str, typer.Option("--planner", help="Planner: portfolio, peft, heft, cpop, …")]
+EvaluationsOption = Annotated[
+    int | None, typer.Option("--evaluations", min=0, help="Search budget in evaluations (reproducible).")
+]
+TimeBudgetOption = Annotated[
+    float | None, typer.Option("--time-budget", min=0, help="Search budget in seconds (valid, not reproducible).")
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the search.")]
+RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="How often to run the program in one job.")]
+ProfileBudgetOption = Annotated[float, typer.Option("--profile-budget", min=0.1, help="Seconds to spend on timing.")]
+
+DEFAULT_STORE = Path(".heterotask")
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Hold options that stand before the command; :func:`main` reads ``--debug`` itself."""
+
+
+@app.command("apps")
+def apps_command(as_json: JsonOption = False) -> None:
+    """List the applications that are installed, a line each."""
+    from heterotask_core.apps import list_applications
+
+    found = list_applications()
+    if as_json:
+        _print_json([{"name": a.name, "summary": a.summary, "params": a.Params.model_json_schema()} for a in found])
+        return
+    for application in found:
+        print(f"{application.name:12} {application.summary}")
+        for name, info in application.Params.model_fields.items():
+            print(f"{'':12}   -p {name}={info.default!r}: {info.description or ''}")
+
+
+@app.command("platform")
+def platform_command(devices: DevicesOption = "", nodes: NodesOption = 1, as_json: JsonOption = False) -> None:
+    """Show nodes, devices, memories and links as they are discovered here."""
+    from heterotask_core.platform.discover import discover
+    from heterotask_core.report.text import platform_text
+
+    platform = discover(devices, nodes=nodes)
+    if as_json:
+        from dataclasses import asdict
+
+        _print_json(asdict(platform) | {"fingerprint": platform.fingerprint()})
+    else:
+        print(platform_text(platform))
+
+
+@app.command("profile")
+def profile_command(
+    application: AppArgument,
+    param: ParamOption = None,
+    devices: DevicesOption = "",
+    nodes: NodesOption = 1,
+    store: StoreOption = DEFAULT_STORE,
+    profile_budget: ProfileBudgetOption = 20.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Time every variant on every kind of device, and every link; measure only what is missing or stale."""
+    from heterotask_core.report.text import profile_text
+    from heterotask_core.stages import profile_stage
+
+    workflow, opened = _open(application, param, devices, nodes, store)
+    with _progress("profiling", quiet=as_json) as advance:
+        profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
+    if as_json:
+        _print_json(
+            {
+                "measured": profiled.measured,
+                "reused": profiled.reused,
+                "timings": profiled.timings.to_dicts(),
+                "links": profiled.links.to_dicts(),
+            }
+        )
+    else:
+        print(profile_text(profiled))
+
+
+@app.command("plan")
+def plan_command(
+    application: Annotated[str | None, typer.Argument(help="Application; or give --instance.")] = None,
+    param: ParamOption = None,
+    devices: DevicesOption = "",
+    nodes: NodesOption = 1,
+    store: StoreOption = DEFAULT_STORE,
+    planner: PlannerOption = "portfolio",
+    evaluations: EvaluationsOption = None,
+    time_budget: TimeBudgetOption = None,
+    seed: SeedOption = 0,
+    instance: Annotated[
+        Path | None, typer.Option("--instance", help="Plan a heterotask-instance/1 file instead.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="With --instance: where to write the heterotask-plan/1.")
+    ] = None,
+    profile_budget: ProfileBudgetOption = 20.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan an application, or an instance file, and say how good the plan is."""
+    budget = _budget(evaluations, time_budget, seed)
+    if instance is not None:
+        _plan_instance(instance, out, planner, budget, as_json)
+        return
+    if application is None:
+        raise typer.BadParameter("name an application or give --instance FILE")
+    from heterotask_core.stages import plan_stage, profile_stage
+
+    workflow, opened = _open(application, param, devices, nodes, store)
+    with _progress("profiling", quiet=as_json) as advance:
+        profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
+    plan = plan_stage(workflow, profiled, opened, planner=planner, budget=budget)
+    facts = _plan_facts(plan)
+    _print_json(facts) if as_json else print(_plan_line(facts))
+
+
+@app.command("execute")
+def execute_command(
+    application: AppArgument,
+    plan: Annotated[Path, typer.Option("--plan", help="Folder of a plan, as `heterotask plan` prints it.")],
+    param: ParamOption = None,
+    devices: DevicesOption = "",
+    nodes: NodesOption = 1,
+    store: StoreOption = DEFAULT_STORE,
+    repeats: RepeatsOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Execute a plan unchanged under MPI."""
+    from heterotask_core.stages import load_plan
+
+    workflow, opened = _open(application, param, devices, nodes, store)
+    _execute(workflow, load_plan(plan, workflow), opened, repeats, as_json=as_json, extra={})
+
+
+@app.command("run")
+def run_command(
+    application: AppArgument,
+    param: ParamOption = None,
+    devices: DevicesOption = "",
+    nodes: NodesOption = 1,
+    store: StoreOption = DEFAULT_STORE,
+    planner: PlannerOption = "portfolio",
+    evaluations: EvaluationsOption = None,
+    time_budget: TimeBudgetOption = None,
+    seed: SeedOption = 0,
+    repeats: RepeatsOption = 1,
+    profile_budget: ProfileBudgetOption = 20.0,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the results with the application's reference.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Profile what is missing, plan, execute, and say what happened."""
+    from heterotask_core.report.text import platform_text
+    from heterotask_core.stages import plan_stage, profile_stage
+
+    workflow, opened = _open(application, param, devices, nodes, store)
+    if not as_json:
+        print(platform_text(workflow.platform))
+    with _progress("profiling", quiet=as_json) as advance:
+        profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
+    plan = plan_stage(workflow, profiled, opened, planner=planner, budget=_budget(evaluations, time_budget, seed))
+    if not as_json:
+        print(f"profile: {profiled.measured} timings measured, {profiled.reused} from the store")
+        print(_plan_line(_plan_facts(plan)))
+    extra = {"profile": {"measured": profiled.measured, "reused": profiled.reused}, "plan": _plan_facts(plan)}
+    _execute(workflow, plan, opened, repeats, as_json=as_json, extra=extra, check=check)
+
+
+@app.command("report")
+def report_command(
+    run: Annotated[str, typer.Argument(help="Run folder or its name in the store; the latest by default.")] = "",
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the summary of a run."""
+    from heterotask_core.report.text import facts_text
+    from heterotask_core.store import Store
+
+    folder = Path(run) if run and Path(run).is_dir() else None
+    if folder is None:
+        folder = Store(store).find("runs", run) if run else Store(store).latest("runs")
+    if folder is None or not (folder / "summary.json").exists():
+        raise StoreError(f"no finished run {run or 'in ' + str(store)}; start one with `heterotask run APP`")
+    facts = json.loads((folder / "summary.json").read_text())
+    _print_json(facts | {"folder": str(folder)}) if as_json else print(facts_text(facts))
+
+
+@app.command("doctor")
+def doctor_command(as_json: JsonOption = False) -> None:
+    """Check what goes wrong on day one: MPI, shared memory, devices; each finding with the fix."""
+    from heterotask_core.doctor import diagnose
+
+    findings = diagnose()
+    if as_json:
+        from dataclasses import asdict
+
+        _print_json([asdict(f) for f in findings])
+    else:
+        for finding in findings:
+            print(
+                f"{'ok  ' if finding.ok else 'FAIL' if finding.required else 'note'} {finding.what}: {finding.detail}"
+            )
+            if not finding.ok:
+                print(f"     {finding.fix}")
+    if any(f.required and not f.ok for f in findings):
+        raise typer.Exit(1)
+
+
+def _open(application: str, param: list[str] | None, devices: str, nodes: int, store: Path) -> tuple[Workflow, Store]:
+    from heterotask_core.apps import find_application, parse_params
+    from heterotask_core.platform.discover import discover
+    from heterotask_core.stages import Workflow
+    from heterotask_core.store import Store
+
+    found = find_application(application)
+    params = parse_params(found, param or [])
+    return Workflow.of(found, params, discover(devices, nodes=nodes)), Store(store)
+
+
+def _budget(evaluations: int | None, time_budget: float | None, seed: int) -> Budget:
+    from heterotask_core.planning.base import Budget
+    from heterotask_core.stages import DEFAULT_EVALUATIONS
+
+    if evaluations is None and time_budget is None:
+        evaluations = DEFAULT_EVALUATIONS
+    return Budget(evaluations=evaluations, time_s=time_budget, seed=seed)
+
+
+def _plan_instance(instance: Path, out: Path | None, planner: str, budget: Budget, as_json: bool) -> None:
+    from heterotask_core.planning.instance import read_instance, write_plan
+    from heterotask_core.planning.registry import planner as find_planner
+
+    problem = read_instance(instance)
+    schedule = find_planner(planner).plan(problem, budget=budget)
+    if out is not None:
+        write_plan(out, problem, schedule)
+    facts = {
+        "instance": problem.name,
+        "planner": schedule.planner,
+        "makespan_s": schedule.makespan_s,
+        "lower_bound_s": schedule.lower_bound_s,
+        "evaluations": schedule.evaluations,
+        "transfers": len(schedule.transfer_version),
+        "out": None if out is None else str(out),
+    }
+    if as_json:
+        _print_json(facts)
+    else:
+        above = _above(schedule.makespan_s, schedule.lower_bound_s)
+        print(f"{problem.name}: {schedule.planner} makespan {schedule.makespan_s:.6g} s, {above}")
+        if out is not None:
+            print(f"plan: {out}")
+
+
+def _plan_facts(plan: Plan) -> dict[str, Any]:
+    return {
+        "folder": str(plan.folder),
+        "reused": plan.reused,
+        "planner": plan.program.meta["planner"],
+        "predicted_makespan_s": plan.predicted_s,
+        "lower_bound_s": plan.lower_bound_s,
+        "ops": plan.program.n_ops,
+    }
+
+
+def _plan_line(facts: dict[str, Any]) -> str:
+    origin = "from the store" if facts["reused"] else "new"
+    above = _above(facts["predicted_makespan_s"], facts["lower_bound_s"])
+    return (
+        f"plan ({origin}, {facts['planner']}): {facts['ops']} ops, "
+        f"predicted makespan {facts['predicted_makespan_s'] * 1e3:.1f} ms, {above}\n"
+        f"  {facts['folder']}"
+    )
+
+
+def _above(makespan_s: float, bound_s: float) -> str:
+    return f"at most {100 * (makespan_s / bound_s - 1):.1f} % above optimal" if bound_s > 0 else "no lower bound"
+
+
+def _execute(
+    workflow: Workflow,
+    plan: Plan,
+    store: Store,
+    repeats: int,
+    *,
+    as_json: bool,
+    extra: dict[str, Any],
+    check: bool = False,
+) -> None:
+    from heterotask_core.report.text import facts_text
+    from heterotask_core.stages import check_stage, execute_stage
+
+    with _progress("executing", quiet=as_json) as advance:
+        run = execute_stage(workflow, plan, store, repeats=repeats, progress=advance)
+    facts = json.loads((run.folder / "summary.json").read_text())
+    outcome = check_stage(workflow, run) if check else None
+    if as_json:
+        checked = None if outcome is None else {"passed": outcome.passed, "summary": outcome.summary}
+        _print_json(extra | facts | {"folder": str(run.folder), "check": checked})
+    else:
+        print(facts_text(facts))
+        print("files:")
+        for path in sorted(p for p in run.folder.iterdir() if p.suffix in {".png", ".svg", ".json", ".parquet"}):
+            print(f"  {path}")
+        if outcome is not None:
+            print(f"check: {'passed' if outcome.passed else 'FAILED'}: {outcome.summary}")
+    if outcome is not None and not outcome.passed:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a progress bar on stderr, where people look and pipes do not; nothing when ``quiet``."""
+    if quiet:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, default=str))
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one line on stderr and exit code 1."""
+    for entry in entry_points(group="heterotask.commands"):
+        app.command(entry.name)(entry.load())
+    try:
+        app()
+    except HeteroTaskError as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The stages that users run: profile, plan, execute; what the command, the flows and the calibration share.
+
+Every stage reads and writes records of the store, so stages can run in different processes. Nothing here
+prints; progress goes to callbacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel
+
+from heterotask_core.app import Application, CheckResult
+from heterotask_core.errors import ProgramError
+from heterotask_core.graph import TaskGraph
+from heterotask_core.planning.base import Budget, Progress
+from heterotask_core.planning.from_graph import build_problem
+from heterotask_core.planning.registry import planner as find_planner
+from heterotask_core.platform.model import Platform
+from heterotask_core.profiling.costs import CostModel, Overheads
+from heterotask_core.profiling.measure import Profile, profile
+from heterotask_core.program.io import load_program, save_program
+from heterotask_core.program.lower import lower
+from heterotask_core.program.model import Program
+from heterotask_core.program.verify import verify
+from heterotask_core.report.gantt import gantt_svg
+from heterotask_core.report.perfetto import perfetto_json
+from heterotask_core.report.summary import Summary, summarise
+from heterotask_core.runtime.job import RunResult, execute
+from heterotask_core.simulate import simulate
+from heterotask_core.store import Store
+from heterotask_core.trace import trace_table
+
+DEFAULT_PLANNER = "portfolio"
+DEFAULT_EVALUATIONS = 300
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """An application with its parameters on a platform: what the stages are about."""
+
+    app: Application
+    params: BaseModel
+    graph: TaskGraph
+    platform: Platform
+
+    @staticmethod
+    def of(app: Application, params: BaseModel, platform: Platform) -> Workflow:
+        """Build the graph; raises :class:`~heterotask_core.errors.ApplicationError` for unusable input."""
+        return Workflow(app, params, app.build(params), platform)
+
+    @property
+    def key(self) -> str:
+        """A name for folders: application, graph and platform."""
+        return f"{self.app.name}-{self.graph.fingerprint()[:8]}-{self.platform.fingerprint()[:8]}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A verified program, the folder it is kept in, and whether it came from the store."""
+
+    program: Program
+    folder: Path
+    reused: bool
+    predicted_s: float
+    lower_bound_s: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """An executed plan: times, trace and the files that a person opens."""
+
+    folder: Path
+    result: RunResult
+    trace: pl.DataFrame
+    summary: Summary
+
+
+def profile_stage(
+    workflow: Workflow, store: Store, *, budget_s: float = 20.0, progress: Callable[[int, int], None] | None = None
+) -> Profile:
+    """Measure what the store lacks or holds stale, and return the whole profile of the workflow."""
+    return profile(workflow.graph, workflow.platform, store, budget_s=budget_s, progress=progress)
+
+
+def plan_stage(
+    workflow: Workflow,
+    profiled: Profile,
+    store: Store,
+    *,
+    planner: str = DEFAULT_PLANNER,
+    budget: Budget | None = None,
+    overheads: Overheads | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Return the plan for these costs and overheads, from the store if it was made before.
+
+    The key covers graph, platform, profile, planner, budget and overheads. Raises
+    :class:`~heterotask_core.errors.InfeasiblePlanError` or
+    :class:`~heterotask_core.errors.ProgramError`.
+    """
+    budget = budget or Budget(evaluations=DEFAULT_EVALUATIONS)
+    overheads = overheads or Overheads()
+    text = json.dumps(
+        [workflow.key, profiled.fingerprint, planner, asdict(budget), asdict(overheads)], sort_keys=True, default=str
+    )
+    key = f"{workflow.key}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    found = store.find("plans", key)
+    if found is not None and budget.time_s is None:
+        program = load_program(found)
+        return Plan(program, found, True, simulate(program).makespan_s, float(program.meta["lower_bound_s"]))
+    problem = build_problem(workflow.graph, workflow.platform, CostModel.from_profile(profiled), overheads=overheads)
+    schedule = find_planner(planner).plan(problem, budget=budget, progress=progress)
+    program = lower(workflow.graph, workflow.platform, problem, schedule)
+    program.meta.update(
+        planner=schedule.planner,
+        seed=schedule.seed,
+        evaluations=schedule.evaluations,
+        lower_bound_s=schedule.lower_bound_s,
+        profile=profiled.fingerprint,
+    )
+    verify(program)
+    with store.new_record("plans", key, planner=planner, profile=profiled.fingerprint) as folder:
+        save_program(program, folder)
+    return Plan(program, store.folder("plans", key), False, simulate(program).makespan_s, schedule.lower_bound_s)
+
+
+def load_plan(folder: Path, workflow: Workflow) -> Plan:
+    """Read a plan; raises :class:`~heterotask_core.errors.ProgramError` if it is another graph's or platform's."""
+    program = load_program(folder)
+    for what, planned, present in (
+        ("graph", program.graph_fingerprint, workflow.graph.fingerprint()),
+        ("platform", program.platform_fingerprint, workflow.platform.fingerprint()),
+    ):
+        if planned != present:
+            raise ProgramError(
+                f"plan {folder} was made for another {what} (fingerprint {planned}, here {present}); "
+                f"run `heterotask plan {workflow.app.name}` with the same options again"
+            )
+    verify(program)
+    return Plan(program, folder, True, simulate(program).makespan_s, float(program.meta["lower_bound_s"]))
+
+
+def execute_stage(
+    workflow: Workflow,
+    plan: Plan,
+    store: Store,
+    *,
+    repeats: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Execute a plan under MPI and keep results, trace, Gantt chart and Perfetto file in a new run record.
+
+    A failed run stays in the store, marked as failed, with what it had written.
+    Raises :class:`~heterotask_core.errors.ExecutionError`.
+    """
+    key = store.unique_key("runs", workflow.key)
+    with store.new_record("runs", key, plan=plan.folder.name, application=workflow.app.name) as folder:
+        result = execute(plan.program, workflow.platform, output_dir=folder, repeats=repeats, progress=progress)
+        trace = pl.concat(
+            trace_table(plan.program, result.start_s[r], result.finish_s[r], origin="measured", repeat=r)
+            for r in range(repeats)
+        )
+        trace.write_parquet(folder / "trace.parquet")
+        last = trace.filter(pl.col("repeat") == repeats - 1)
+        title = f"{workflow.app.name} on {len(workflow.platform.devices)} devices"
+        (folder / "gantt.svg").write_text(gantt_svg(plan.program, last, title=title))
+        (folder / "trace.perfetto.json").write_text(perfetto_json(plan.program, last))
+        summary = summarise(plan.program, last)
+        (folder / "summary.json").write_text(json.dumps(run_facts(plan, result, summary), indent=1))
+    return Run(store.folder("runs", key), result, trace, summary)
+
+
+def check_stage(workflow: Workflow, run: Run) -> CheckResult:
+    """Check the results of a run against the application's reference."""
+    return workflow.app.check(workflow.params, run.folder)
+
+
+def run_facts(plan: Plan, result: RunResult, summary: Summary) -> dict[str, Any]:
+    """Return what a run says about itself, as JSON values."""
+    return {
+        "predicted_makespan_s": plan.predicted_s,
+        "lower_bound_s": plan.lower_bound_s,
+        "makespan_s": list(result.makespan_s),
+        "completion_s": result.completion_s,
+        "planner": plan.program.meta["planner"],
+        "arena_planned_bytes": dict(
+            zip(plan.program.memory_names, (int(n) for n in plan.program.memory_size_bytes), strict=True)
+        ),
+        "arena_peak_bytes": result.arena_peak_bytes,
+        **summary.as_json(),
+    }
