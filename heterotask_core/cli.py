@@ -227,9 +227,10 @@ def report_command(
     from heterotask_core.report.text import facts_text
     from heterotask_core.store import Store
 
-    folder = Path(run) if run and Path(run).is_dir() else None
-    if folder is None:
-        folder = Store(store).find("runs", run) if run else Store(store).latest("runs")
+    opened = Store(store)
+    finished = [key for key in opened.list("runs") if opened.find("runs", key) is not None]
+    name = run or (finished[-1] if finished else "")
+    folder = Path(run) if run and Path(run).is_dir() else opened.find("runs", name) if name else None
     if folder is None or not (folder / "summary.json").exists():
         raise StoreError(f"no finished run {run or 'in ' + str(store)}; start one with `heterotask run APP`")
     facts = json.loads((folder / "summary.json").read_text())
@@ -263,6 +264,8 @@ def _open(application: str, param: list[str] | None, devices: str, nodes: int, s
     from heterotask_core.stages import Workflow
     from heterotask_core.store import Store
 
+    if ":" in application and (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
     found = find_application(application)
     params = parse_params(found, param or [])
     return Workflow.of(found, params, discover(devices, nodes=nodes)), Store(store)
