@@ -1,0 +1,80 @@
+"""Find applications by name or import path, and turn ``name=value`` texts into their parameters."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from heterotask_core.app import Application
+from heterotask_core.errors import ApplicationError
+
+GROUP = "heterotask.apps"
+
+
+def find_application(name_or_path: str) -> Application:
+    """Return the application with this entry-point name, or at ``package.module:attribute``.
+
+    Raises :class:`ApplicationError` with the known names, or with the reason why it cannot be imported.
+    """
+    if ":" in name_or_path:
+        return _load(name_or_path, name_or_path)
+    known = {point.name: point.value for point in entry_points(group=GROUP)}
+    if name_or_path not in known:
+        raise ApplicationError(
+            f"no application {name_or_path!r}; known: {', '.join(sorted(known)) or 'none'}, or give module:attribute"
+        )
+    return _load(name_or_path, known[name_or_path])
+
+
+def list_applications() -> list[Application]:
+    """Return every installed application, sorted by entry-point name; raises :class:`ApplicationError`."""
+    return [_load(point.name, point.value) for point in sorted(entry_points(group=GROUP), key=lambda p: p.name)]
+
+
+def parse_params(app: Application, texts: Sequence[str]) -> BaseModel:
+    """Return the parameters of ``app`` from ``name=value`` texts; values are read as YAML scalars or lists.
+
+    Raises :class:`ApplicationError` (one line) for a text without ``=``, a name that ``app`` does not have or
+    gets twice, and a value out of bounds.
+    """
+    known = list(app.Params.model_fields)
+    values: dict[str, object] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals:
+            raise ApplicationError(f"{app.name}: parameter {text!r} has no value; write name=value")
+        if name not in known:
+            raise ApplicationError(f"{app.name}: no parameter {name!r}; it has {', '.join(known)}")
+        if name in values:
+            raise ApplicationError(f"{app.name}: parameter {name!r} is given twice")
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ApplicationError(f"{app.name}: parameter {name!r}: {value!r} is not a value") from error
+    try:
+        return app.Params.model_validate(values)
+    except ValidationError as error:
+        found = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or 'parameters'}: {item['msg']}"
+            + (f" (got {item['input']!r})" if item["loc"] else "")
+            for item in error.errors()
+        )
+        raise ApplicationError(f"{app.name}: {found}") from error
+
+
+def _load(name: str, path: str) -> Application:
+    module, _, attribute = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ApplicationError(f"application {name!r}: cannot import {path!r}: {error}; check the path") from error
+    if not isinstance(found, Application):
+        raise ApplicationError(
+            f"application {name!r}: {path!r} is no application (name, summary, Params, build, check)"
+        )
+    return found

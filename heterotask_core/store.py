@@ -1,0 +1,200 @@
+"""The store on disk: one folder a record, with a JSON manifest beside its files.
+
+``platforms/ profiles/ plans/ runs/ calibrations/`` hold folders named by key. A record is written under a
+temporary name, its files are synchronised, and it is renamed into place: readers see all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from heterotask_core.errors import StoreError
+
+SCHEMA_VERSION = 1
+KINDS = ("platforms", "profiles", "plans", "runs", "calibrations")
+MARKER = "heterotask-store.json"
+MANIFEST = "manifest.json"
+PACKAGES = ("heterotask", "numpy", "numba", "polars", "mpi4py", "mpich")
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+class Store:
+    """Records of one workplace under ``root``; the folder is made when the first record is.
+
+    Raises :class:`StoreError` when ``root`` is a file, holds something else, or is of another schema version.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        marker = self.root / MARKER
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreError(f"{self.root} is a file, not a store; choose another folder with --store")
+        if not self.root.is_dir():
+            return
+        if marker.exists():
+            found = _read_json(marker, "choose another folder with --store").get("schema_version")
+            if found != SCHEMA_VERSION:
+                raise StoreError(
+                    f"{marker} has schema version {found}, this program writes {SCHEMA_VERSION}; choose another --store"
+                )
+        elif any(self.root.iterdir()):
+            raise StoreError(
+                f"{self.root} holds files but no {MARKER}: not a store; choose an empty folder with --store"
+            )
+
+    def folder(self, kind: str, key: str) -> Path:
+        """Return where the record is, or would be; raises :class:`StoreError` for a kind or key that cannot be one."""
+        if kind not in KINDS:
+            raise StoreError(f"no records of kind {kind!r} in a store; the kinds are {', '.join(KINDS)}")
+        if not _KEY.fullmatch(key):
+            raise StoreError(f"{key!r} cannot name a record: use letters, digits and . _ + -, not first")
+        return self.root / kind / key
+
+    def find(self, kind: str, key: str) -> Path | None:
+        """Return the folder of a complete record, or None; raises :class:`StoreError` for a damaged manifest."""
+        folder = self.folder(kind, key)
+        if not folder.is_dir():
+            return None
+        return folder if self.manifest(kind, key)["status"] == "complete" else None
+
+    def manifest(self, kind: str, key: str) -> dict[str, Any]:
+        """Return the manifest of a record.
+
+        Raises :class:`StoreError` naming the file when it is missing, damaged or of another version.
+        """
+        path = self.folder(kind, key) / MANIFEST
+        remedy = f"delete {path.parent} and make it again"
+        manifest = _read_json(path, remedy)
+        if manifest.get("schema_version") != SCHEMA_VERSION or "status" not in manifest:
+            raise StoreError(f"{path} has another schema (version {manifest.get('schema_version')}); {remedy}")
+        return manifest
+
+    def list(self, kind: str) -> list[str]:
+        """Return the keys of all records of a kind, failed ones too, oldest first."""
+        parent = self.folder(kind, "any").parent
+        if not parent.is_dir():
+            return []
+        keys = [path.name for path in parent.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        return sorted(keys, key=lambda key: (self.manifest(kind, key)["started"], key))
+
+    def latest(self, kind: str) -> Path | None:
+        """Return the folder of the complete record that was started last, or None."""
+        for key in reversed(self.list(kind)):
+            folder = self.find(kind, key)
+            if folder is not None:
+                return folder
+        return None
+
+    def unique_key(self, kind: str, base: str) -> str:
+        """Return a key that starts with ``base`` and a sortable UTC time, and that no record has."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        self.folder(kind, base)
+        return f"{base}-{stamp}-{uuid.uuid4().hex[:4]}"
+
+    @contextmanager
+    def new_record(self, kind: str, key: str, **facts: Any) -> Iterator[Path]:
+        """Yield a temporary folder that becomes the record when the block ends; an older one is replaced.
+
+        ``facts`` (JSON values: fingerprints, names) go into the manifest. When the block raises, the folder is
+        kept as a record marked "failed" with the error, unless a complete record of that key exists.
+        """
+        target = self.folder(kind, key)
+        self._create()
+        target.parent.mkdir(exist_ok=True)
+        temporary = target.parent / f".{key}.{uuid.uuid4().hex[:8]}.tmp"
+        temporary.mkdir()
+        manifest: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "kind": kind,
+            "key": key,
+            "status": "complete",
+            "started": _now(),
+            "facts": facts,
+            "packages": _packages(),
+        }
+        try:
+            yield temporary
+        except BaseException as error:
+            manifest |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+            if target.is_dir() and self.find(kind, key) is not None:
+                shutil.rmtree(temporary)
+            else:
+                _publish(temporary, target, manifest)
+            raise
+        _publish(temporary, target, manifest)
+
+    def _create(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        marker = self.root / MARKER
+        if not marker.exists():
+            _write_json(marker, {"schema_version": SCHEMA_VERSION})
+
+
+def _publish(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:
+    manifest["finished"] = _now()
+    _write_json(temporary / MANIFEST, manifest)
+    for path in sorted(temporary.rglob("*"), reverse=True):
+        _sync(path)
+    _sync(temporary)
+    if target.exists():
+        # A folder cannot be renamed over a filled one: move the old one aside first.
+        old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
+        target.rename(old)
+        temporary.rename(target)
+        shutil.rmtree(old)
+    else:
+        temporary.rename(target)
+    _sync(target.parent)
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
+    _sync(temporary)
+    temporary.rename(path)
+
+
+def _read_json(path: Path, remedy: str) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} is missing; {remedy}") from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} is damaged ({error}); {remedy}") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{path} is no JSON object; {remedy}")
+    return value
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _packages() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
