@@ -1,0 +1,37 @@
+"""Check CUDA on this machine: backend contract, Canny on GPU and CPU+GPU checked and timed, profile printed.
+
+python benchmarks/gpu_check.py      needs a CUDA GPU, the extras cuda, apps and dev; under five minutes.
+"""
+
+import subprocess
+import sys
+import tempfile
+
+HETEROTASK = [sys.executable, "-m", "heterotask_core.cli"]
+CANNY = ["canny", "-p", "size=4096", "-p", "tile=1024"]
+
+
+def step(*command: str) -> bool:
+    """Print and run a command; return whether it succeeded."""
+    print("$", *command[1:], flush=True)
+    return subprocess.run(command, timeout=240).returncode == 0
+
+
+def main() -> int:
+    """Run every step, also after a failure; return the number of failures."""
+    with tempfile.TemporaryDirectory() as store:
+        kept = ["--store", f"{store}/store"]
+        steps = [
+            [*HETEROTASK, "doctor"],
+            [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests"],
+            [*HETEROTASK, "profile", *CANNY, "--devices", "cpu:2,cuda:1", *kept],
+            [*HETEROTASK, "run", *CANNY, "--devices", "cuda:1", "--repeats", "5", "--check", *kept],
+            [*HETEROTASK, "run", *CANNY, "--devices", "cpu:2,cuda:1", "--repeats", "5", "--check", *kept],
+        ]
+        failures = sum(not step(*command) for command in steps)
+    print(f"{len(steps) - failures} passed, {failures} failed")
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
