@@ -63,7 +63,9 @@ def discover(devices: str = "", nodes: int = 1) -> Platform:
         raise PlatformError(f"{nodes} nodes asked for; there must be at least 1")
     cores = sorted(os.sched_getaffinity(0))
     requests = parse_devices(devices) if devices.strip() else [_default_request(len(cores), nodes)]
-    found = {r.kind: _accelerators(r.kind, r.count * nodes) for r in requests if r.kind != "cpu"}
+    found: dict[DeviceKind, list[Accelerator]] = {
+        r.kind: _accelerators(r.kind, r.count * nodes) for r in requests if r.kind != "cpu"
+    }
     return assemble(requests, nodes=nodes, cores=cores, cpu_model=_cpu_model(), host=os.uname().nodename, found=found)
 
 

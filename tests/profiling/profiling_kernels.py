@@ -1,0 +1,76 @@
+"""Tiny kernels for the tests of profiling: a source, an update, a reduction, a sink."""
+
+from pathlib import Path
+
+import numpy as np
+
+from heterotask_core.graph import TaskGraph
+from heterotask_core.kernel import Kernel, Launch, OutputPath, Variant
+
+
+def fill(*, dst, value):
+    dst[:] = value
+
+
+def scale(*, x, factor):
+    if not (x == x.flat[0]).all() or x.flat[0] not in (1, 2):
+        raise ValueError(f"input is not what the graph makes: {x}")
+    x *= factor
+
+
+def scale_launches(*, x, factor):
+    return [Launch("scale", x.shape, (16,), (x, np.float32(factor), np.int32(x.shape[0])))]
+
+
+def total(*, parts, dst, scratch, cores):
+    assert cores >= 1
+    scratch[:] = 0
+    dst[0] = sum(p.sum() for p in parts)
+
+
+def save(*, src, path):
+    if Path(path).exists():
+        raise FileExistsError(f"{path} is written twice")
+    np.save(path, src)
+
+
+def broken(*, dst):
+    raise RuntimeError("no luck")
+
+
+HERE = __name__
+FILL = Kernel("fill", HERE, writes=("dst",), variants=(Variant("numpy", "cpu", f"{HERE}:fill"),))
+SCALE = Kernel(
+    "scale",
+    HERE,
+    updates=("x",),
+    variants=(
+        Variant("numpy", "cpu", f"{HERE}:scale"),
+        Variant("fast", "cpu", f"{HERE}:scale", exact=False),
+        Variant(
+            "opencl", "opencl", f"{HERE}:scale_launches", source=f"{HERE}:profiling_scale.c", requires=("pyopencl",)
+        ),
+    ),
+)
+TOTAL = Kernel(
+    "total",
+    HERE,
+    reads=("parts",),
+    writes=("dst",),
+    variants=(Variant("numpy", "cpu", f"{HERE}:total", max_cores=None, scratch_bytes=lambda params, shapes: 100),),
+)
+SAVE = Kernel("save", HERE, reads=("src",), variants=(Variant("numpy", "cpu", f"{HERE}:save"),), sink=True)
+BROKEN = Kernel("broken", HERE, writes=("dst",), variants=(Variant("numpy", "cpu", f"{HERE}:broken"),))
+
+
+def small_graph(n: int = 64) -> TaskGraph:
+    """Two arrays filled with 1, doubled, summed into one number, saved."""
+    g = TaskGraph("small")
+    parts = [g.data(f"part{i}", shape=(n,), dtype="float32") for i in range(2)]
+    out = g.data("sum", shape=(1,), dtype="float32")
+    for i, part in enumerate(parts):
+        g.add(FILL, name=f"fill{i}", writes={"dst": part}, params={"value": 1})
+        g.add(SCALE, name=f"scale{i}", updates={"x": part}, params={"factor": 2})
+    g.add(TOTAL, name="total", reads={"parts": parts}, writes={"dst": out})
+    g.add(SAVE, name="save", reads={"src": out}, params={"path": OutputPath("sum.npy")})
+    return g
