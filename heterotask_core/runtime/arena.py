@@ -1,0 +1,113 @@
+"""The shared memory of a node: arena, completion flags; and the counters that all ranks of a job share.
+
+A :class:`NodeMemory` is one file in ``/dev/shm``: the arena at planned offsets, then one cache line an op that
+holds the epoch (repeat + 1) in which the op was last completed. Waiters test ``>=``, so nothing is ever reset.
+
+A flag has one writer. Its aligned 8-byte store follows the data in program order; x86-64 keeps the order of
+stores and of loads, and CPython is no compiler that moves them, so no fence is needed there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from heterotask_core.errors import ArenaTooSmallError, ExecutionError
+
+LINE_BYTES = 64
+"""Distance of two flags or counters: a cache line, so that writers do not disturb each other."""
+_WORDS = LINE_BYTES // 8
+_PAGE = 4096
+SHM = Path("/dev/shm")
+FILL = 0.9
+"""Share of the free shared memory that a job may take."""
+
+
+def check_free(needed_bytes: int, *, free_bytes: int | None = None) -> None:
+    """Raise :class:`ArenaTooSmallError` unless ``needed_bytes`` fit into the free part of ``/dev/shm``."""
+    if free_bytes is None:
+        stat = os.statvfs(SHM)
+        free_bytes = stat.f_bavail * stat.f_frsize
+    limit = int(FILL * free_bytes)
+    if needed_bytes > limit:
+        raise ArenaTooSmallError(
+            f"the arenas need {needed_bytes / 2**20:.1f} MiB but {SHM} has {free_bytes / 2**20:.1f} MiB free, of which "
+            f"{limit / 2**20:.1f} MiB may be used; enlarge it (mount -o remount,size=… {SHM}) or plan with a smaller "
+            f"problem"
+        )
+
+
+def node_bytes(arena_bytes: int, n_ops: int) -> int:
+    """Return the size of a node's file: the arena in whole pages, then the flags."""
+    return -(-arena_bytes // _PAGE) * _PAGE + max(1, n_ops) * LINE_BYTES
+
+
+class NodeMemory:
+    """The mapped shared memory of one node, owned by the ranks that map it; freed when the last one ends."""
+
+    def __init__(self, path: Path, arena_bytes: int, n_ops: int, *, create: bool) -> None:
+        """Map ``path``; with ``create`` make it first, with every page allocated.
+
+        Raises:
+            ArenaTooSmallError: the pages cannot be had (found here, not by a SIGBUS later).
+        """
+        self.path = path
+        size_bytes = node_bytes(arena_bytes, n_ops)
+        flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if create:
+                os.posix_fallocate(descriptor, 0, size_bytes)
+            self._map = mmap.mmap(descriptor, size_bytes)
+        except OSError as error:
+            raise ArenaTooSmallError(f"{path}: cannot allocate {size_bytes} bytes of shared memory: {error}") from error
+        finally:
+            os.close(descriptor)
+        self.arena: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8, arena_bytes)
+        start = size_bytes - max(1, n_ops) * LINE_BYTES
+        self._flags = memoryview(self._map)[start:].cast("Q")
+
+    def publish(self, op: int, epoch: int) -> None:
+        """Say that ``op`` is complete in ``epoch`` (store-release)."""
+        self._flags[op * _WORDS] = epoch
+
+    def seen(self, op: int, epoch: int) -> bool:
+        """Return whether ``op`` is complete in ``epoch`` (load-acquire)."""
+        return self._flags[op * _WORDS] >= epoch
+
+
+class Counters:
+    """Per lane, how many of its ops are issued and how many done since the start: one file of a job."""
+
+    def __init__(self, path: Path, n_lanes: int, *, create: bool = False) -> None:
+        """Map ``path``, with ``create`` made and zeroed first."""
+        size_bytes = max(1, n_lanes) * LINE_BYTES
+        if create:
+            path.write_bytes(bytes(size_bytes))
+        try:
+            with path.open("r+b") as file:
+                self._words = memoryview(mmap.mmap(file.fileno(), size_bytes)).cast("Q")
+        except (OSError, ValueError) as error:
+            raise ExecutionError(f"{path}: cannot map the counters of the job: {error}") from error
+        self.n_lanes = n_lanes
+
+    def set(self, lane: int, *, issued: int, done: int) -> None:
+        """Store the counts of one lane; only the rank that owns it does."""
+        self._words[lane * _WORDS] = issued
+        self._words[lane * _WORDS + 1] = done
+
+    def issued(self, lane: int) -> int:
+        """Return how many ops of the lane were issued, over all repeats."""
+        return self._words[lane * _WORDS]
+
+    def done(self, lane: int) -> int:
+        """Return how many ops of the lane are complete, over all repeats."""
+        return self._words[lane * _WORDS + 1]
+
+    def total(self) -> int:
+        """Return the sum of everything issued and done: it changes whenever any rank gets on."""
+        return sum(self.issued(lane) + self.done(lane) for lane in range(self.n_lanes))

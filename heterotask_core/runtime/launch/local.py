@@ -1,0 +1,38 @@
+"""All ranks on this host, through MPICH's ``mpiexec`` (the pip wheel's, or one in PATH)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from heterotask_core.errors import LaunchError
+
+
+def find_mpiexec() -> str:
+    """Return ``mpiexec``: the one beside the interpreter, else the one in PATH.
+
+    Raises:
+        LaunchError: there is none.
+    """
+    beside = Path(sys.executable).parent / "mpiexec"
+    if os.access(beside, os.X_OK):
+        return str(beside)
+    found = shutil.which("mpiexec")
+    if found is None:
+        raise LaunchError(
+            f"mpiexec is neither beside {sys.executable} nor in PATH; run `{sys.executable} -m pip install mpich`"
+        )
+    return found
+
+
+class LocalLauncher:
+    """``mpiexec`` forking on this host; the kernel kills it when the thread that started it ends."""
+
+    def command(self, *, n_ranks: int, argv: Sequence[str]) -> list[str]:
+        """Return the command line; without ``setpriv`` (util-linux) a killed caller leaves the job running."""
+        setpriv = shutil.which("setpriv")
+        guard = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+        return [*guard, find_mpiexec(), "-launcher", "fork", "-hosts", "localhost", "-n", str(n_ranks), *argv]
