@@ -42,7 +42,7 @@ def run_agent(context: Context) -> None:
     """Carry this node's network transfers through all repeats, and end the job when nothing moves any more."""
     program = context.program
     tags = _tags(program)
-    network = context.comm.Dup()
+    network = context.comm
 
     def issue(lane: int, op: int, after: list[Any]) -> _Transfer:
         sends = program.lane_kinds[lane] == LaneKind.SEND
@@ -65,7 +65,6 @@ def run_agent(context: Context) -> None:
         watchdog.start()
         loop.run(repeat + 1)
     context.barrier(watchdog.check, IDLE_SLEEP_S)
-    network.Free()
 
 
 def _ends(program: Program, op: int) -> tuple[int, int]:
