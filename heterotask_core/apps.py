@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -18,9 +20,15 @@ GROUP = "heterotask.apps"
 def find_application(name_or_path: str) -> Application:
     """Return the application with this entry-point name, or at ``package.module:attribute``.
 
+    Modules in the current folder are found too.
+
     Raises :class:`ApplicationError` with the known names, or with the reason why it cannot be imported.
     """
     if ":" in name_or_path:
+        # An installed command does not look for modules in the current folder, where a user's own application is.
+        here = str(Path.cwd())
+        if here not in sys.path and "" not in sys.path:
+            sys.path.insert(0, here)
         return _load(name_or_path, name_or_path)
     known = {point.name: point.value for point in entry_points(group=GROUP)}
     if name_or_path not in known:

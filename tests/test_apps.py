@@ -1,5 +1,6 @@
 """Applications: found by name or path, parameters checked in one line."""
 
+import sys
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -37,6 +38,13 @@ NOT_AN_APP = 5
 
 def test_an_application_is_found_by_path():
     assert find_application(f"{__name__}:TOY") is TOY
+
+
+def test_an_application_in_the_current_folder_is_found(tmp_path, monkeypatch):
+    (tmp_path / "own_app_module.py").write_text(f"from {__name__} import TOY\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    assert find_application("own_app_module:TOY") is TOY
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ may use, and share cores when there are too few.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from heterotask_core.errors import PlatformError
 from heterotask_core.platform.model import Device, DeviceKind, Link, LinkKind, Memory, Node, Platform
 
 MAX_DEFAULT_GROUPS = 16
+PACKAGES: dict[DeviceKind, str] = {"opencl": "pyopencl", "cuda": "cupy"}
 
 # Unmeasured links only need an order of magnitude: the profile replaces them.
 NOMINAL: dict[LinkKind, tuple[float, float]] = {
@@ -196,6 +198,11 @@ def _cpu_model() -> str:
 
 def _accelerators(kind: DeviceKind, wanted: int) -> list[Accelerator]:
     """Ask a child process: drivers start threads, change affinity and print, and a broken one may crash."""
+    package = PACKAGES[kind]
+    if importlib.util.find_spec(package) is None:
+        raise PlatformError(
+            f"{wanted} {kind} devices asked for, but {package} is not installed; pip install 'heterotask[{kind}]'"
+        )
     code = f"from heterotask_core.platform.accelerators import print_{kind}; print_{kind}()"
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)

@@ -24,10 +24,7 @@ def encode_params(task: Task) -> dict[str, Any]:
 
 def decode_params(params: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the parameters that an implementation gets; output paths lie in ``folder``."""
-    return {
-        k: str(folder / Path(v["output"]).name) if isinstance(v, dict) and set(v) == {"output"} else v
-        for k, v in params.items()
-    }
+    return {k: folder / v["output"] if isinstance(v, dict) and set(v) == {"output"} else v for k, v in params.items()}
 
 
 def capture_inputs(graph: TaskGraph, wanted: Iterable[Task], folder: Path) -> dict[tuple[int, str, int], Path]:
@@ -44,6 +41,8 @@ def capture_inputs(graph: TaskGraph, wanted: Iterable[Task], folder: Path) -> di
             last_use[version.index] = index
     values: dict[int, Array] = {}
     files: dict[tuple[int, str, int], Path] = {}
+    outputs = folder / "outputs"
+    outputs.mkdir()
     for index in sorted(needed | set(tasks)):
         task = graph.tasks[index]
         if index in tasks:
@@ -53,9 +52,12 @@ def capture_inputs(graph: TaskGraph, wanted: Iterable[Task], folder: Path) -> di
                     np.save(path, values[a.reads.index], allow_pickle=False)
                     files[index, a.role, a.position] = path
         if index in needed:
-            _run(task, values, last_use, folder)
+            _run(task, values, last_use, outputs)
         for version in task.inputs:
             if last_use.get(version.index) == index:
+                values.pop(version.index, None)
+        for version in task.outputs:
+            if version.index not in last_use:
                 values.pop(version.index, None)
     return files
 

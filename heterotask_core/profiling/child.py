@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,8 @@ def _time_item(
 
     fill(list(pristine))
     updated = [i for i, a in enumerate(item["arguments"]) if a["updated"]]
-    params = decode_params(item["params"], Path(job["output_dir"]))
+    # A folder for each: two variants of a sink must not meet each other's files.
+    params = decode_params(item["params"], Path(tempfile.mkdtemp(dir=job["output_dir"])))
     started = time.monotonic()
     launch = backend.bind(variant, variant.load(), arguments, params, scratch)
     _wait(launch(()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -142,9 +143,7 @@ def _measure(
     links: dict[tuple[str, str], Samples] = {}
     errors: list[str] = []
     done = 0
-    # In memory where possible: reading inputs from a disk would disturb nothing, but take long.
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="heterotask-", dir=shared if shared.is_dir() else None) as name:
+    with tempfile.TemporaryDirectory(prefix="heterotask-", dir=_scratch_folder(missing)) as name:
         folder = Path(name)
         files = capture_inputs(graph, [i.task for i in missing], folder)
         if lacking & _network(platform):
@@ -182,6 +181,14 @@ def _measure(
                 rows.append(_row(item, answer))
                 samples += _sample_rows(item, answer)
     return rows, samples, links, errors
+
+
+def _scratch_folder(missing: list[_Item]) -> Path | None:
+    """Return /dev/shm if the captured inputs leave half of it free, else None for the usual temporary folder."""
+    tasks = {i.task.index: i.task for i in missing}
+    size_bytes = sum(v.item.size_bytes for task in tasks.values() for v in task.inputs)
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() and shutil.disk_usage(shared).free > 2 * size_bytes else None
 
 
 def _network(platform: Platform) -> set[tuple[str, str]]:

@@ -106,3 +106,12 @@ def test_opencl_devices_are_found_without_importing_the_driver_here():
     assert os.sched_getaffinity(0) == before
     with pytest.raises(PlatformError, match=r"^99 opencl devices asked for"):
         discover("opencl:99")
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        PlatformError,
+        match=r"^1 cuda devices asked for, but cupy is not installed; pip install 'heterotask\[cuda\]'$",
+    ):
+        discover("cpu:1,cuda:1")

@@ -9,7 +9,7 @@ import polars as pl
 import profiling_kernels as pk
 import pytest
 
-from heterotask_core.errors import ProfileError
+from heterotask_core.errors import ProfileError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
 from heterotask_core.profiling.capture import capture_inputs
@@ -192,3 +192,13 @@ def test_emulated_devices_are_not_measured(tmp_path):
     here = Platform((Node("n0", "here"),), (Memory("n0", "n0"),), (device,), ())
     found = profile(pk.small_graph(), here, Store(Path(tmp_path)), budget_s=BUDGET_S)
     assert (found.measured, len(found.timings)) == (0, 0)
+
+
+def test_a_damaged_profile_is_named_with_its_remedy(tmp_path):
+    store, here = Store(tmp_path), platform()
+    profile(pk.small_graph(), here, store, budget_s=BUDGET_S)
+    (store.folder("profiles", here.fingerprint()) / "timings.parquet").write_text("x")
+    with pytest.raises(
+        StoreError, match=r"timings.parquet is damaged .* delete its folder and run `heterotask profile`"
+    ):
+        profile(pk.small_graph(), here, store, budget_s=BUDGET_S)
