@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,22 +165,23 @@ def _measure(
                 "link": wants_links,
                 "output_dir": str(folder),
             }
-            for answer in _run_child(job, device, folder):
-                if "link" in answer:
-                    links.setdefault(ends[answer["link"]], {})[answer["size_bytes"]] = answer["samples"]
-                    continue
-                item = items[answer["item"]]
-                done += 1
-                if progress is not None:
-                    progress(done, len(missing))
-                if "error" in answer:
-                    errors.append(
-                        f"kernel {item.task.kernel.name!r}, variant {item.variant.name!r} failed on {device.name} "
-                        f"(task {item.task.name!r}): {answer['error']}"
-                    )
-                    continue
-                rows.append(_row(item, answer))
-                samples += _sample_rows(item, answer)
+            with closing(_run_child(job, device, folder)) as answers:
+                for answer in answers:
+                    if "link" in answer:
+                        links.setdefault(ends[answer["link"]], {})[answer["size_bytes"]] = answer["samples"]
+                        continue
+                    item = items[answer["item"]]
+                    done += 1
+                    if progress is not None:
+                        progress(done, len(missing))
+                    if "error" in answer:
+                        errors.append(
+                            f"kernel {item.task.kernel.name!r}, variant {item.variant.name!r} failed on {device.name} "
+                            f"(task {item.task.name!r}): {answer['error']}"
+                        )
+                        continue
+                    rows.append(_row(item, answer))
+                    samples += _sample_rows(item, answer)
     return rows, samples, links, errors
 
 
@@ -221,7 +223,7 @@ def _job_item(item: _Item, files: dict[tuple[int, str, int], Path]) -> dict[str,
     }
 
 
-def _run_child(job: dict[str, Any], device: Device, folder: Path) -> Iterator[dict[str, Any]]:
+def _run_child(job: dict[str, Any], device: Device, folder: Path) -> Generator[dict[str, Any], None, None]:
     job_file, error_file = folder / f"{device.name}.json", folder / f"{device.name}.stderr"
     job_file.write_text(json.dumps(job))
     command = [sys.executable, "-m", "heterotask_core.profiling.child", str(job_file)]

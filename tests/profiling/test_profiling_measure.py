@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import psutil
 import profiling_kernels as pk
 import pytest
 
@@ -192,6 +193,16 @@ def test_emulated_devices_are_not_measured(tmp_path):
     here = Platform((Node("n0", "here"),), (Memory("n0", "n0"),), (device,), ())
     found = profile(pk.small_graph(), here, Store(Path(tmp_path)), budget_s=BUDGET_S)
     assert (found.measured, len(found.timings)) == (0, 0)
+
+
+def test_no_child_outlives_an_interrupted_profile(tmp_path):
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        profile(pk.small_graph(), platform(), Store(tmp_path), budget_s=60.0, progress=interrupt)
+    assert psutil.Process().children() == []
+    assert caught.value.args == ()
 
 
 def test_a_damaged_profile_is_named_with_its_remedy(tmp_path):
