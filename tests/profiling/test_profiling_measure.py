@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import psutil
 import profiling_kernels as pk
+import psutil
 import pytest
 
 from heterotask_core.errors import ProfileError, StoreError
