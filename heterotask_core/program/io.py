@@ -51,7 +51,8 @@ def load_program(folder: Path) -> Program:
     """
     try:
         rest = json.loads((folder / _REST).read_text())
-        with np.load(folder / _ARRAYS, allow_pickle=False) as stored:
+        # Opened here: NumPy leaves the file open when it is no archive.
+        with (folder / _ARRAYS).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         if rest.pop("format") != _FORMAT:
             raise ValueError(f"its format is not {_FORMAT}")

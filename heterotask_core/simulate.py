@@ -1,0 +1,102 @@
+"""Program → predicted times: the longest path over lane order and dependencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+from heterotask_core.errors import ProgramError
+from heterotask_core.program.model import F64, I32, I64, OpKind, Program
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Start and finish of every op in seconds, and the task-window makespan."""
+
+    start_s: F64
+    finish_s: F64
+    makespan_s: float
+
+
+def simulate(program: Program, durations_s: F64 | None = None) -> Simulated:
+    """Return when every op runs if it takes ``durations_s`` (N,) (default: as planned).
+
+    All lanes count, capacity lanes in planned order. Raises :class:`ProgramError` when the order has a cycle.
+    """
+    durations = program.op_duration_s if durations_s is None else np.asarray(durations_s, np.float64)
+    order = topological_order(program)
+    before_ptr, before = predecessors(program)
+    start, finish = _longest_path(order, before_ptr, before, durations)
+    kernels = program.op_kind == OpKind.KERNEL
+    makespan = float(finish[kernels].max() - start[kernels].min()) if kernels.any() else 0.0
+    return Simulated(start, finish, makespan)
+
+
+def predecessors(program: Program) -> tuple[I64, I32]:
+    """Return CSR over ops: dependencies and the previous op of every lane."""
+    target = np.repeat(np.arange(program.n_ops, dtype=np.int32), np.diff(program.dep_ptr))
+    followers, leaders = [target], [program.dep_ops]
+    for k in range(len(program.lane_names)):
+        ops = program.lane_ops[program.lane_ptr[k] : program.lane_ptr[k + 1]]
+        followers.append(ops[1:])
+        leaders.append(ops[:-1])
+    follower, leader = np.concatenate(followers), np.concatenate(leaders)
+    order = np.lexsort((leader, follower))
+    ptr = np.zeros(program.n_ops + 1, np.int64)
+    ptr[1:] = np.cumsum(np.bincount(follower, minlength=program.n_ops))
+    return ptr, leader[order].astype(np.int32)
+
+
+def topological_order(program: Program) -> I32:
+    """Return all ops in an order that respects lanes and dependencies; raises :class:`ProgramError` on a cycle."""
+    ptr, before = predecessors(program)
+    order, count = _kahn(ptr, before)
+    if count < program.n_ops:
+        stuck = sorted(set(range(program.n_ops)) - set(order[:count].tolist()))[:4]
+        raise ProgramError(f"ops {stuck} wait for each other in a cycle; plan again")
+    return np.asarray(order, np.int32)
+
+
+@numba.njit(cache=True)
+def _kahn(ptr, before):  # type: ignore[no-untyped-def]
+    n = len(ptr) - 1
+    count = np.zeros(n + 1, np.int64)
+    for b in before:
+        count[b + 1] += 1
+    after_ptr = np.cumsum(count)
+    fill = after_ptr[:-1].copy()
+    after = np.empty(len(before), np.int32)
+    waiting = np.empty(n, np.int64)
+    order = np.empty(n, np.int32)
+    tail = 0
+    for i in range(n):
+        waiting[i] = ptr[i + 1] - ptr[i]
+        if waiting[i] == 0:
+            order[tail] = i
+            tail += 1
+        for e in range(ptr[i], ptr[i + 1]):
+            after[fill[before[e]]] = i
+            fill[before[e]] += 1
+    head = 0
+    while head < tail:
+        i = order[head]
+        head += 1
+        for e in range(after_ptr[i], after_ptr[i + 1]):
+            waiting[after[e]] -= 1
+            if waiting[after[e]] == 0:
+                order[tail] = after[e]
+                tail += 1
+    return order, tail
+
+
+@numba.njit(cache=True)
+def _longest_path(order, ptr, before, duration):  # type: ignore[no-untyped-def]
+    start = np.zeros(len(order), np.float64)
+    finish = np.zeros(len(order), np.float64)
+    for i in order:
+        for e in range(ptr[i], ptr[i + 1]):
+            start[i] = max(start[i], finish[before[e]])
+        finish[i] = start[i] + duration[i]
+    return start, finish
