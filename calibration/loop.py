@@ -163,6 +163,7 @@ def _calibrate(
         # The second program uses devices and links that the first may not have touched.
         estimate = bench.estimate()
         estimated = bench.plan(estimate.overheads)
+        bench.measure(estimated)
         progress(f"estimate: {bench.predicted_s(estimated):.6g} s predicted")
 
     ranked = _search(bench, space, estimate.overheads, seed=seed, max_evaluations=max_evaluations, progress=progress)
@@ -270,8 +271,9 @@ def _duel(
         pair: dict[int, float] = {}
         for side in order:
             makespans = bench.run((candidate, incumbent)[side], 1)
-            if makespans:
-                pair[side] = makespans[0]
+            if not makespans:
+                break
+            pair[side] = makespans[0]
         # A pair with a failed run is made again; three failures in a row end the calibration.
         if len(pair) == 2:
             found[0].append(pair[0])
