@@ -168,13 +168,15 @@ def write_error(folder: Path, rank: int, message: str) -> None:
     part.replace(folder / f"error-{rank}.json")
 
 
-def record_rank(folder: Path, rank: int) -> None:
-    """Write ``rank-RANK.json``: the process, and the shared-memory files that MPI has made for it."""
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    files = sorted({line[line.index(f"{SHM}/") :] for line in maps if f" {SHM}/" in line})
+def record_rank(folder: Path, rank: int) -> list[str]:
+    """Write ``rank-RANK.json``: the process, and the shared-memory files that MPI has made for it; return these."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    mapped = {line[line.index(f"{SHM}/") :] for line in lines if f" {SHM}/" in line}
+    files = sorted(name for name in mapped if not name.endswith(" (deleted)"))
     part = folder / f"rank-{rank}.part"
-    part.write_text(json.dumps({"pid": os.getpid(), "shm": [f for f in files if not f.endswith(" (deleted)")]}))
+    part.write_text(json.dumps({"pid": os.getpid(), "shm": files}))
     part.replace(folder / f"rank-{rank}.json")
+    return files
 
 
 LANE_QUEUE = {LaneKind.COMPUTE: 0, LaneKind.HOST_TO_DEVICE: 1, LaneKind.DEVICE_TO_HOST: 2}

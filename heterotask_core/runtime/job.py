@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from heterotask_core.runtime.arena import SHM, Counters, check_free, node_bytes
 from heterotask_core.runtime.context import JobSpec
 from heterotask_core.runtime.launch.base import Launcher, clean_environment
 from heterotask_core.runtime.launch.local import LocalLauncher
+from heterotask_core.runtime.watch import RankWatch
 
 STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
@@ -130,6 +130,7 @@ def _run(
     start_s = time.monotonic()
     failed_s: float | None = None
     shown = -1
+    watch = RankWatch(folder, len(program.ranks))
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
@@ -149,36 +150,36 @@ def _run(
                     raise ExecutionError(
                         f"program {program.name!r} did not end within {timeout_s:g} s ({done} of {total} ops done)"
                     )
-                time.sleep(_POLL_S)
+                watch.wait(_POLL_S)
         finally:
             if process.poll() is None:
                 process.kill()
             process.wait()
+            watch.wait(0.0)
+            watch.close()
     if process.returncode != 0 or failed_s is not None or not (folder / "result.npz").exists():
-        raise _failure(folder, program, process.returncode)
+        raise _failure(folder, program, process.returncode, watch)
     if progress is not None and shown != total:
         progress(total, total)
 
 
-def _failure(folder: Path, program: Program, code: int) -> ExecutionError:
-    """Return what went wrong: what ranks have left, else what mpiexec says about a killed rank."""
+def _failure(folder: Path, program: Program, code: int, watch: RankWatch) -> ExecutionError:
+    """Return what went wrong: what ranks have left, else which rank ended first."""
     messages = [json.loads(path.read_text())["message"] for path in sorted(folder.glob("error-*.json"))]
     if messages:
         return ExecutionError("\n".join(messages))
     output = (folder / "output.txt").read_text(errors="replace")
-    pids = {json.loads(path.read_text())["pid"]: int(path.stem[5:]) for path in folder.glob("rank-*.json")}
-    if not pids:
+    if not watch.started:
         return LaunchError(f"the MPI job did not start (exit code {code}); mpiexec says: {_tail(output)}")
-    killed = re.search(r"PID (\d+) RUNNING AT.*?(?:KILLED BY SIGNAL|EXIT CODE): (\d+)", output, re.DOTALL)
-    if killed and int(killed[1]) in pids:
-        rank = pids[int(killed[1])]
+    ranks = []
+    for rank in watch.first_dead:
         role = program.ranks[rank]
         what = "agent" if role.device is None else f"device {role.device!r}"
-        return ExecutionError(
-            f"rank {rank} ({what}, node {role.node!r}) was killed or crashed (signal or exit code {killed[2]}); "
-            f"9 is often the kernel's out-of-memory killer: see dmesg. Last output: {_tail(output.split('=====')[0])}"
-        )
-    return ExecutionError(f"the MPI job failed (exit code {code}): {_tail(output)}")
+        ranks.append(f"rank {rank} ({what}, node {role.node!r})")
+    return ExecutionError(
+        f"{' or '.join(ranks) or 'a rank'} was killed or crashed, exit code {code} of the job (9: killed, often by the "
+        f"kernel for lack of memory, see dmesg; 7 or 11: crashed). Output: {_tail(output.split('=====')[0])}"
+    )
 
 
 def _tail(text: str) -> str:

@@ -18,7 +18,7 @@ def run_rank(folder: Path, comm: Any) -> None:
     """Run rank ``comm.rank`` of the job in ``folder``; rank 0 writes ``result.npz``."""
     from mpi4py import MPI
 
-    record_rank(folder, comm.rank)
+    recorded = record_rank(folder, comm.rank)
     program = load_program(folder)
     spec = JobSpec.load(folder)
     role = program.ranks[comm.rank]
@@ -38,6 +38,10 @@ def run_rank(folder: Path, comm: Any) -> None:
     if role.device is None:
         # Every rank of the node has it mapped: without a name it is freed with the last of them, however it ends.
         path.unlink()
+        # So is MPICH's own segment, to which every local rank is attached since MPI_Init.
+        for name in recorded:
+            if Path(name).name.startswith("mpich_shm_"):
+                Path(name).unlink(missing_ok=True)
     context = Context(folder, program, spec, comm, memory)
     if role.device is None:
         run_agent(context)

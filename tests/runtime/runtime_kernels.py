@@ -44,6 +44,18 @@ def die(input, output):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def hang(output, path):
+    part = path.with_suffix(".part")
+    part.write_text(str(os.getpid()))
+    part.replace(path)
+    while True:
+        signal.pause()
+
+
+def nothing(data):
+    pass
+
+
 def _cpu(function, **options):
     return Variant("plain", "cpu", f"{__name__}:{function.__name__}", **options)
 
@@ -64,3 +76,5 @@ BUMP = Kernel("bump", __name__, updates=("data",), variants=(_cpu(bump, max_core
 STORE = Kernel("store", __name__, reads=("input",), variants=(_cpu(store),), sink=True)
 FAIL = Kernel("fail", __name__, reads=("input",), writes=("output",), variants=(_cpu(fail),))
 DIE = Kernel("die", __name__, reads=("input",), writes=("output",), variants=(_cpu(die),))
+HANG = Kernel("hang", __name__, writes=("output",), variants=(_cpu(hang),), sink=True)
+NOTHING = Kernel("nothing", __name__, updates=("data",), variants=(_cpu(nothing),))

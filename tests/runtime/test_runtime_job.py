@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hand_program import COUNT, SLOT_BYTES, Builder
-from runtime_kernels import ADD, BUMP, DIE, FAIL, FILL, STORE, TWICE
+from runtime_kernels import ADD, BUMP, DIE, FAIL, FILL, HANG, STORE, TWICE
 
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError, LaunchError, ProgramError
 from heterotask_core.program.model import LaneKind
@@ -19,13 +23,16 @@ pytestmark = pytest.mark.mpi
 SHM = Path("/dev/shm")
 
 
+def _shared() -> set[str]:
+    return {p.name for pattern in ("heterotask-*", "mpich_shm_*") for p in SHM.glob(pattern)}
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left():
-    """No shared memory of this test's jobs remains, however they ended."""
-    before = {p.name for p in SHM.glob("heterotask-*")} | {p.name for p in SHM.glob("mpich_shm_*")}
+    """No shared memory of this test's job remains, however it ended (others' jobs come and go)."""
+    before = _shared()
     yield
-    after = {p.name for p in SHM.glob("heterotask-*")} | {p.name for p in SHM.glob("mpich_shm_*")}
-    assert after <= before
+    _wait_until(lambda: _shared() <= before, "shared memory is left")
 
 
 def _diamond(left: str, right: str) -> Builder:
@@ -135,7 +142,7 @@ def test_exception_names_task_variant_rank_and_node(tmp_path):
 
 def test_killed_rank_ends_the_job_and_is_named(tmp_path):
     b = _failing(DIE)
-    with pytest.raises(ExecutionError, match=r"rank 2 \(device 'c1', node 'n0'\) was killed.*9"):
+    with pytest.raises(ExecutionError, match=r"rank 2 \(device 'c1', node 'n0'\) was killed or crashed, exit code 9 "):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
 
 
@@ -154,6 +161,39 @@ def test_timeout_ends_the_job(tmp_path):
     b = _diamond("c0", "c1")
     with pytest.raises(ExecutionError, match="did not end within 0 s"):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=0.0)
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _wait_until(condition, what: str) -> None:
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        os.sched_yield()
+
+
+def _hang(folder: Path) -> None:
+    """A job whose only task never ends; run by a process that is killed."""
+    b = Builder([("c0", "cpu", "n0")])
+    b.task("c0", HANG, {"output": b.slot("n0")}, params={"path": {"output": "pid"}})
+    execute(b.build(), b.platform, output_dir=folder)
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv of util-linux")
+def test_killed_caller_takes_its_job_along(tmp_path):
+    code = f"import test_runtime_job as t; from pathlib import Path; t._hang(Path({str(tmp_path)!r}))"
+    environment = {**os.environ, "PYTHONPATH": ":".join(p for p in sys.path if p), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as caller:
+        _wait_until((tmp_path / "pid").exists, "the task has not started")
+        pid = int((tmp_path / "pid").read_text())
+        caller.kill()
+    _wait_until(lambda: not _alive(pid), "the rank outlives its caller")
 
 
 def test_missing_mpiexec_is_one_clear_line(tmp_path, monkeypatch):

@@ -1,0 +1,97 @@
+"""The contract that every device backend must keep, and the arguments that variants get."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from runtime_kernels import ADD, BUMP, TWICE
+
+from heterotask_core.errors import HeteroTaskError, PlatformError
+from heterotask_core.runtime.devices.base import Argument, open_backend
+
+KINDS = ["cpu", "opencl", pytest.param("cuda", marks=pytest.mark.gpu)]
+N = 1000
+SLOT = 8192
+
+
+@pytest.fixture(params=KINDS)
+def opened(request):
+    """(kind, backend, arena); the slab is as large as the arena, so offsets mean the same in both."""
+    if request.param != "cpu":
+        pytest.importorskip({"opencl": "pyopencl", "cuda": "cupy"}[request.param])
+    arena = np.zeros(4 * SLOT, np.uint8)
+    try:
+        backend = open_backend(request.param, selector="", arena=arena, slab_bytes=arena.nbytes, cores=2)
+    except PlatformError as error:
+        pytest.skip(str(error))
+    yield request.param, backend, arena
+    backend.close()
+
+
+def _finish(event):
+    while not event.query():
+        time.sleep(0)
+    start_s, end_s = event.times()
+    assert start_s <= end_s
+    return event
+
+
+def _argument(role, slot, index=0, is_list=False):
+    return Argument(role, index, (N,), "float64", slot * SLOT, is_list)
+
+
+def test_copies_and_kernel_in_a_chain_of_events(opened):
+    """In, compute, within, out, each only told to wait for the one before."""
+    kind, backend, arena = opened
+    data = np.random.default_rng(7).normal(size=N)
+    arena[: 8 * N] = data.view(np.uint8)
+    variants = [v for v in TWICE.variants if v.device_kind == kind or (kind == "cuda" and v.source)]
+    launch = backend.bind(variants[0], variants[0].load(), [_argument("input", 0), _argument("output", 1)], {}, None)
+    before_s = time.monotonic()
+    copied = backend.copy_in(0, 0, 8 * N, [], 1)
+    computed = launch([copied])
+    moved = backend.copy_within(SLOT, 2 * SLOT, 8 * N, [computed], 0)
+    back = _finish(backend.copy_out(2 * SLOT, 3 * SLOT, 8 * N, [moved], 2))
+    after_s = time.monotonic()
+    # Exact to the last bit: product and sum are not contracted.
+    np.testing.assert_array_equal(arena[3 * SLOT : 3 * SLOT + 8 * N].view(np.float64), 2.0 * data + 1.0)
+    for event in (copied, computed, moved):
+        assert event.query()
+        start_s, end_s = event.times()
+        assert before_s - 1e-3 <= start_s <= end_s <= after_s + 1e-3
+    assert computed.times()[1] <= back.times()[0] + 1e-3
+
+
+def test_a_launch_can_be_repeated_on_new_data(opened):
+    kind, backend, arena = opened
+    variant = next(v for v in TWICE.variants if v.device_kind == kind or (kind == "cuda" and v.source))
+    launch = backend.bind(variant, variant.load(), [_argument("input", 0), _argument("output", 1)], {}, None)
+    for value in (1.0, 2.0):
+        arena[: 8 * N].view(np.float64)[:] = value
+        computed = launch([backend.copy_in(0, 0, 8 * N, [], 1)])
+        _finish(backend.copy_out(SLOT, 2 * SLOT, 8 * N, [computed], 2))
+        np.testing.assert_array_equal(arena[2 * SLOT : 2 * SLOT + 8 * N].view(np.float64), 2 * value + 1)
+
+
+def test_host_variant_gets_lists_scratch_and_cores_in_place():
+    arena = np.zeros(4 * SLOT, np.uint8)
+    arena[: 8 * N].view(np.float64)[:] = 5.0
+    backend = open_backend("cpu", selector="", arena=arena, slab_bytes=0, cores=3)
+    add = ADD.variants[0]
+    parts = [_argument("parts", 0, 0, True), _argument("parts", 0, 1, True), _argument("output", 1)]
+    _finish(backend.bind(add, add.load(), parts, {}, None)([]))
+    bump = BUMP.variants[0]
+    _finish(backend.bind(bump, bump.load(), [_argument("data", 1)], {}, (3 * SLOT, 64))([]))
+    assert (arena[SLOT : SLOT + 8 * N].view(np.float64) == 13.0).all()
+    assert (arena[3 * SLOT : 3 * SLOT + 64] == 3).all()
+    assert not arena[3 * SLOT + 64 :].any()
+
+
+@pytest.mark.parametrize(("kind", "selector"), [("emulated", ""), ("opencl", "99:0"), ("opencl", "nonsense")])
+def test_a_device_that_is_not_there_is_an_error(kind, selector):
+    if kind == "opencl":
+        pytest.importorskip("pyopencl")
+    with pytest.raises(HeteroTaskError, match=r"cannot be executed|no OpenCL device"):
+        open_backend(kind, selector=selector, arena=np.zeros(0, np.uint8), slab_bytes=0, cores=1)

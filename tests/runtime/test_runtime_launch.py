@@ -1,0 +1,78 @@
+"""Command lines and environments of launchers, without starting anything."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from heterotask_core.errors import ArenaTooSmallError, LaunchError
+from heterotask_core.runtime.arena import Counters, NodeMemory, check_free
+from heterotask_core.runtime.launch.base import clean_environment
+from heterotask_core.runtime.launch.local import LocalLauncher
+
+
+def _tool(folder: Path, name: str) -> str:
+    path = folder / name
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_local_command_is_guarded_where_setpriv_exists(tmp_path, monkeypatch, guarded):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    mpiexec = _tool(tmp_path, "mpiexec")
+    guard = [_tool(tmp_path, "setpriv"), "--pdeathsig", "KILL", "--"] if guarded else []
+    command = LocalLauncher().command(n_ranks=3, argv=["python", "x"])
+    assert command == [*guard, mpiexec, "-launcher", "fork", "-hosts", "localhost", "-n", "3", "python", "x"]
+
+
+def test_mpiexec_beside_the_interpreter_wins_over_path(tmp_path, monkeypatch):
+    for name in ("venv", "path"):
+        (tmp_path / name).mkdir()
+        _tool(tmp_path / name, "mpiexec")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert str(tmp_path / "venv" / "mpiexec") in LocalLauncher().command(n_ranks=1, argv=[])
+    (tmp_path / "venv" / "mpiexec").unlink()
+    assert str(tmp_path / "path" / "mpiexec") in LocalLauncher().command(n_ranks=1, argv=[])
+    (tmp_path / "path" / "mpiexec").unlink()
+    with pytest.raises(LaunchError, match="neither beside"):
+        LocalLauncher().command(n_ranks=1, argv=[])
+
+
+def test_variables_of_an_outer_job_are_dropped():
+    outer = {"PMI_RANK": "1", "PMIX_ID": "2", "MPI_LOCALRANKID": "0", "HYDI_CONTROL_FD": "3", "OMPI_X": "4"}
+    kept = {"HOME": "/h", "MPICH_ASYNC": "1", "MPI4PY_MPIABI": "mpich"}
+    assert clean_environment({**outer, **kept}, python_path=["/a", "/b"]) == {**kept, "PYTHONPATH": "/a:/b"}
+
+
+def test_shared_memory_may_be_filled_to_nine_tenths():
+    check_free(900, free_bytes=1000)
+    with pytest.raises(ArenaTooSmallError, match="MiB free"):
+        check_free(901, free_bytes=1000)
+
+
+def test_flags_are_seen_through_another_mapping_and_reset_by_no_one(tmp_path):
+    writer = NodeMemory(tmp_path / "node", 5000, 3, create=True)
+    reader = NodeMemory(tmp_path / "node", 5000, 3, create=False)
+    writer.arena[4999] = 7
+    writer.publish(2, 2)
+    assert [[reader.seen(op, epoch) for op in range(3)] for epoch in (1, 2, 3)] == [
+        [False, False, True],
+        [False, False, True],
+        [False, False, False],
+    ]
+    assert reader.arena[4999] == 7
+    assert not reader.arena[:4999].any()
+
+
+def test_counters_sum_up_every_lane(tmp_path):
+    mine = Counters(tmp_path / "counters", 2, create=True)
+    other = Counters(tmp_path / "counters", 2)
+    mine.set(0, issued=5, done=3)
+    other.set(1, issued=2, done=2)
+    assert (mine.total(), mine.issued(1), other.done(0)) == (12, 2, 3)
