@@ -56,7 +56,8 @@ class Problem:
     data_names: tuple[str, ...]
     version_data: I32
     version_number: I32
-    version_size_bytes: I64
+    version_size_bytes: I64 | F64
+    """(V,); whole numbers for real data, fractions occur in the literature's random problems."""
     version_producer: I32
     """(V,), task index, −1 for a home copy."""
     home_ptr: I64
