@@ -111,7 +111,7 @@ def profile_command(
     from heterotask_core.report.text import profile_text
     from heterotask_core.stages import profile_stage
 
-    workflow, opened = _open(application, param, devices, nodes, store)
+    workflow, opened = open_workflow(application, param, devices, nodes, store)
     with _progress("profiling", quiet=as_json) as advance:
         profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
     if as_json:
@@ -156,7 +156,7 @@ def plan_command(
         raise typer.BadParameter("name an application or give --instance FILE")
     from heterotask_core.stages import plan_stage, profile_stage
 
-    workflow, opened = _open(application, param, devices, nodes, store)
+    workflow, opened = open_workflow(application, param, devices, nodes, store)
     with _progress("profiling", quiet=as_json) as advance:
         profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
     plan = plan_stage(workflow, profiled, opened, planner=planner, budget=budget)
@@ -178,7 +178,7 @@ def execute_command(
     """Execute a plan unchanged under MPI."""
     from heterotask_core.stages import load_plan
 
-    workflow, opened = _open(application, param, devices, nodes, store)
+    workflow, opened = open_workflow(application, param, devices, nodes, store)
     _execute(workflow, load_plan(plan, workflow), opened, repeats, as_json=as_json, extra={})
 
 
@@ -204,7 +204,7 @@ def run_command(
     from heterotask_core.report.text import platform_text
     from heterotask_core.stages import plan_stage, profile_stage
 
-    workflow, opened = _open(application, param, devices, nodes, store)
+    workflow, opened = open_workflow(application, param, devices, nodes, store)
     if not as_json:
         print(platform_text(workflow.platform))
     with _progress("profiling", quiet=as_json) as advance:
@@ -258,14 +258,15 @@ def doctor_command(as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def _open(application: str, param: list[str] | None, devices: str, nodes: int, store: Path) -> tuple[Workflow, Store]:
+def open_workflow(
+    application: str, param: list[str] | None, devices: str, nodes: int, store: Path
+) -> tuple[Workflow, Store]:
+    """Find application and platform, build the graph and open the store; what every command starts with."""
     from heterotask_core.apps import find_application, parse_params
     from heterotask_core.platform.discover import discover
     from heterotask_core.stages import Workflow
     from heterotask_core.store import Store
 
-    if ":" in application and (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
     found = find_application(application)
     params = parse_params(found, param or [])
     return Workflow.of(found, params, discover(devices, nodes=nodes)), Store(store)

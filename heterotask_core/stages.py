@@ -17,7 +17,7 @@ import polars as pl
 from pydantic import BaseModel
 
 from heterotask_core.app import Application, CheckResult
-from heterotask_core.errors import ProgramError
+from heterotask_core.errors import ProgramError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.from_graph import build_problem
@@ -101,12 +101,13 @@ def plan_stage(
 ) -> Plan:
     """Return the plan for these costs and overheads, from the store if it was made before.
 
+    Without ``overheads`` those of the last calibration count, if there was one.
     The key covers graph, platform, profile, planner, budget and overheads. Raises
     :class:`~heterotask_core.errors.InfeasiblePlanError` or
     :class:`~heterotask_core.errors.ProgramError`.
     """
     budget = budget or Budget(evaluations=DEFAULT_EVALUATIONS)
-    overheads = overheads or Overheads()
+    overheads = overheads or incumbent_overheads(workflow, store)
     text = json.dumps(
         [workflow.key, profiled.fingerprint, planner, asdict(budget), asdict(overheads)], sort_keys=True, default=str
     )
@@ -129,6 +130,18 @@ def plan_stage(
     with store.new_record("plans", key, planner=planner, profile=profiled.fingerprint) as folder:
         save_program(program, folder)
     return Plan(program, store.folder("plans", key), False, simulate(program).makespan_s, schedule.lower_bound_s)
+
+
+def incumbent_overheads(workflow: Workflow, store: Store) -> Overheads:
+    """Return the overheads that the last calibration kept; none if there was no calibration."""
+    folder = store.find("calibrations", workflow.key)
+    if folder is None:
+        return Overheads()
+    path = folder / "incumbent.json"
+    try:
+        return Overheads(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"{path} is damaged ({error}); delete {folder} and calibrate again") from error
 
 
 def load_plan(folder: Path, workflow: Workflow) -> Plan:
