@@ -31,8 +31,8 @@ STALL_FACTOR = 5.0
 STALL_GRACE_S = 20.0
 """A job ends when nothing moves for max(minimum, factor × longest planned op) + grace (first calls compile)."""
 _POLL_S = 0.02
-_DRAIN_S = 5.0
-"""How long mpiexec may take to end after a rank has reported a failure."""
+_DRAIN_S = 2.0
+"""How long the job may take to end by itself after a rank has failed or died."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _run(
                 if progress is not None and done != shown:
                     progress(done, total)
                     shown = done
-                if failed_s is None and any(folder.glob("error-*.json")):
+                if failed_s is None and (watch.first_dead or any(folder.glob("error-*.json"))):
                     failed_s = now_s
                 if failed_s is not None and now_s - failed_s > _DRAIN_S:
                     break
@@ -155,8 +155,7 @@ def _run(
             if process.poll() is None:
                 process.kill()
             process.wait()
-            watch.wait(0.0)
-            watch.close()
+            watch.end(_DRAIN_S)
     if process.returncode != 0 or failed_s is not None or not (folder / "result.npz").exists():
         raise _failure(folder, program, process.returncode, watch)
     if progress is not None and shown != total:
@@ -177,8 +176,8 @@ def _failure(folder: Path, program: Program, code: int, watch: RankWatch) -> Exe
         what = "agent" if role.device is None else f"device {role.device!r}"
         ranks.append(f"rank {rank} ({what}, node {role.node!r})")
     return ExecutionError(
-        f"{' or '.join(ranks) or 'a rank'} was killed or crashed, exit code {code} of the job (9: killed, often by the "
-        f"kernel for lack of memory, see dmesg; 7 or 11: crashed). Output: {_tail(output.split('=====')[0])}"
+        f"{' or '.join(ranks) or 'a rank'} was killed or crashed (killed: often by the kernel for lack of memory, see "
+        f"dmesg); the job was ended. Output: {_tail(output.split('=====')[0])}"
     )
 
 

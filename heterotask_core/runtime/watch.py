@@ -1,10 +1,16 @@
-"""Which rank died first: seen by the launcher itself, because mpiexec may name one that it has killed."""
+"""Which rank died first: seen by the launcher itself, because mpiexec may name one that it has killed.
+
+A rank whose work is done leaves ``done-R`` in the job's folder; one that ends without it has failed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import signal
+import time
 from pathlib import Path
 
 
@@ -18,7 +24,7 @@ class RankWatch:
         self._poll = select.poll()
         self._ranks: dict[int, int] = {}
         self.first_dead: tuple[int, ...] = ()
-        """Ranks that ended first: one, or several that ended between two looks."""
+        """Ranks that ended first without being done: one, or several that ended between two looks."""
 
     @property
     def started(self) -> bool:
@@ -32,7 +38,8 @@ class RankWatch:
             self._poll.unregister(descriptor)
             os.close(descriptor)
             dead.append(self._ranks.pop(descriptor))
-        if dead and not self.first_dead:
+        dead = [rank for rank in dead if not (self._folder / f"done-{rank}").exists()]
+        if not self.first_dead:
             self.first_dead = tuple(sorted(dead))
 
     def _open(self) -> list[int]:
@@ -52,8 +59,14 @@ class RankWatch:
             self._poll.register(descriptor, select.POLLIN)
         return dead
 
-    def close(self) -> None:
-        """Stop watching."""
+    def end(self, grace_s: float) -> None:
+        """Give the ranks ``grace_s`` to end with their mpiexec, kill what is left, and stop watching."""
+        deadline_s = time.monotonic() + grace_s
+        self.wait(0.0)
+        while self._ranks and time.monotonic() < deadline_s:
+            self.wait(grace_s)
         for descriptor in self._ranks:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             os.close(descriptor)
         self._ranks.clear()

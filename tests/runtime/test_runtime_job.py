@@ -142,7 +142,7 @@ def test_exception_names_task_variant_rank_and_node(tmp_path):
 
 def test_killed_rank_ends_the_job_and_is_named(tmp_path):
     b = _failing(DIE)
-    with pytest.raises(ExecutionError, match=r"rank 2 \(device 'c1', node 'n0'\) was killed or crashed, exit code 9 "):
+    with pytest.raises(ExecutionError, match=r"rank 2 \(device 'c1', node 'n0'\) was killed or crashed "):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
 
 

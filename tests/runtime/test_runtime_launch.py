@@ -27,7 +27,8 @@ def test_local_command_is_guarded_where_setpriv_exists(tmp_path, monkeypatch, gu
     mpiexec = _tool(tmp_path, "mpiexec")
     guard = [_tool(tmp_path, "setpriv"), "--pdeathsig", "KILL", "--"] if guarded else []
     command = LocalLauncher().command(n_ranks=3, argv=["python", "x"])
-    assert command == [*guard, mpiexec, "-launcher", "fork", "-hosts", "localhost", "-n", "3", "python", "x"]
+    options = ["-launcher", "fork", "-hosts", "localhost", "-disable-auto-cleanup"]
+    assert command == [*guard, mpiexec, *options, "-n", "3", "python", "x"]
 
 
 def test_mpiexec_beside_the_interpreter_wins_over_path(tmp_path, monkeypatch):

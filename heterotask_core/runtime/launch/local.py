@@ -35,4 +35,6 @@ class LocalLauncher:
         """Return the command line; without ``setpriv`` (util-linux) a killed caller leaves the job running."""
         setpriv = shutil.which("setpriv")
         guard = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
-        return [*guard, find_mpiexec(), "-launcher", "fork", "-hosts", "localhost", "-n", str(n_ranks), *argv]
+        # Without auto-cleanup the other ranks outlive a dead one, so that it can be told which died.
+        options = ["-launcher", "fork", "-hosts", "localhost", "-disable-auto-cleanup"]
+        return [*guard, find_mpiexec(), *options, "-n", str(n_ranks), *argv]
