@@ -99,18 +99,25 @@ def compare(candidate_s: Sequence[float], incumbent_s: Sequence[float]) -> Compa
     )
 
 
-def holm(p_values: Sequence[float], *, alpha: float = ALPHA) -> list[bool]:
-    """Return which hypotheses Holm's step-down procedure rejects, in the order given."""
+def holm(p_values: Sequence[float], *, alpha: float = ALPHA, hypotheses: int | None = None) -> list[bool]:
+    """Return which hypotheses Holm's step-down procedure rejects, in the order given.
+
+    ``hypotheses`` counts those with p = 1 that are not listed too (default: none).
+    """
+    count = len(p_values) if hypotheses is None else hypotheses
     rejected = [False] * len(p_values)
     for position, index in enumerate(np.argsort(p_values, kind="stable")):
-        if p_values[index] > alpha / (len(p_values) - position):
+        if p_values[index] > alpha / (count - position):
             break
         rejected[index] = True
     return rejected
 
 
-def choose(comparisons: Sequence[Comparison]) -> int | None:
-    """Return the index of the finalist to promote, the one with the largest gain, or None."""
-    passed = holm([c.p_value for c in comparisons])
+def choose(comparisons: Sequence[Comparison], *, hypotheses: int | None = None) -> int | None:
+    """Return the index of the finalist to promote, the one with the largest gain, or None.
+
+    ``hypotheses`` is the number of finalists fixed beforehand, those that dropped out included.
+    """
+    passed = holm([c.p_value for c in comparisons], hypotheses=hypotheses)
     able = [i for i, c in enumerate(comparisons) if passed[i] and c.gain >= MIN_GAIN]
     return max(able, key=lambda i: comparisons[i].gain) if able else None

@@ -168,21 +168,20 @@ def _calibrate(
 
     ranked = _search(bench, space, estimate.overheads, seed=seed, max_evaluations=max_evaluations, progress=progress)
     candidates = dict.fromkeys([*ranked[:1], estimated, *ranked[1:]])
-    finalists = [key for key in candidates if key != first and bench.usable(key)][:MAX_FINALISTS]
+    finalists = [key for key in candidates if key != first and bench.promising(key, than=first)][:MAX_FINALISTS]
     evaluations = bench.evaluations
     if not finalists:
         return _kept(bench, start, first, distinct, evaluations, estimate, None)
     noise = bench.noise()
     pairs = pairs_needed(noise, finalists=len(finalists))
-    progress(f"{len(finalists)} finalists, {pairs} pairs each (noise {noise:.2%})")
-    rng = np.random.default_rng([seed, 1])
-    results = [_duel(bench, key, first, pairs=pairs, rng=rng) for key in finalists]
-    comparisons = [compare(candidate, base) for candidate, base in results]
-    winner = choose(comparisons)
+    progress(f"acceptance: {len(finalists)} finalists, {pairs} pairs each (noise {noise:.2%})")
+    fresh, base = _rounds(bench, finalists, first, pairs=pairs, rng=np.random.default_rng([seed, 1]))
+    comparisons = [compare(runs, base) for runs in fresh.values()]
+    winner = choose(comparisons, hypotheses=len(finalists))
     if winner is None:
-        best = max(comparisons, key=lambda c: c.gain)
-        return _kept(bench, start, first, distinct, evaluations, estimate, best, fresh=results[0][1])
-    key, comparison, fresh = finalists[winner], comparisons[winner], results[winner][0]
+        best = max(comparisons, key=lambda c: c.gain, default=None)
+        return _kept(bench, start, first, distinct, evaluations, estimate, best, fresh=base)
+    key, comparison = list(fresh)[winner], comparisons[winner]
     text = (
         f"promoted: {comparison.gain:.1%} shorter (95 % interval {comparison.gain_low:.1%} to "
         f"{comparison.gain_high:.1%}, p = {comparison.p_value:.2g}, {comparison.pairs} pairs)"
@@ -196,8 +195,8 @@ def _calibrate(
         estimate,
         comparison,
         bench.predicted_s(key),
-        float(np.median(fresh)),
-        Band.of(fresh),
+        float(np.median(fresh[key])),
+        Band.of(fresh[key]),
     )
 
 
@@ -258,27 +257,44 @@ def _search(
                 progress(f"evaluation {bench.evaluations}: {bench.median_s(key):.6g} s")
         keys.append(key)
         search.tell(point, bench.log_makespan(key))
-    return list(dict.fromkeys(keys[i] for i in search.ranking()))
+    # Too few points for a model: acceptance measures afresh, so the means will do.
+    best = [keys[i] for i in search.ranking()] or sorted(keys, key=bench.log_makespan)
+    return list(dict.fromkeys(best))
 
 
-def _duel(
-    bench: _Bench, candidate: str, incumbent: str, *, pairs: int, rng: np.random.Generator
-) -> tuple[list[float], list[float]]:
-    """Return fresh makespans in seconds of both, one a pair."""
-    found: tuple[list[float], list[float]] = ([], [])
-    while len(found[0]) < pairs:
-        order = [0, 1] if rng.random() < 0.5 else [1, 0]
-        pair: dict[int, float] = {}
-        for side in order:
-            makespans = bench.run((candidate, incumbent)[side], 1)
-            if not makespans:
-                break
-            pair[side] = makespans[0]
-        # A pair with a failed run is made again; three failures in a row end the calibration.
-        if len(pair) == 2:
-            found[0].append(pair[0])
-            found[1].append(pair[1])
-    return found
+def _rounds(
+    bench: _Bench, finalists: Sequence[str], incumbent: str, *, pairs: int, rng: np.random.Generator
+) -> tuple[dict[str, list[float]], list[float]]:
+    """Return fresh makespans in seconds, one a round, of the finalists that never failed twice running, and of
+    the incumbent.
+
+    A round runs the incumbent and every finalist in random order, so that all pairs of a round are close in time;
+    Holm's correction allows the pairs to share their incumbent. Raises :class:`CalibrationError` when the
+    incumbent fails in three rounds.
+    """
+    found: dict[str, list[float]] = {key: [] for key in finalists}
+    base: list[float] = []
+    lost = 0
+    while len(base) < pairs and found:
+        this: dict[str, float] = {}
+        for index in rng.permutation(len(found) + 1):
+            key = [incumbent, *found][index]
+            makespans = bench.run(key, 1) or bench.run(key, 1)
+            if makespans:
+                this[key] = makespans[0]
+        found = {key: values for key, values in found.items() if key in this}
+        if incumbent not in this:
+            lost += 1
+            if lost == MAX_FAILURES:
+                raise CalibrationError(
+                    f"the plan in use failed in {lost} of {len(base) + lost} rounds; it is unchanged: run it by itself "
+                    "to see why"
+                )
+            continue
+        base.append(this[incumbent])
+        for key, values in found.items():
+            values.append(this[key])
+    return found, base
 
 
 class _Bench:
@@ -386,6 +402,11 @@ class _Bench:
     def usable(self, key: str) -> bool:
         """Whether there are makespans of the program."""
         return bool(self._samples.get(key))
+
+    def promising(self, key: str, *, than: str) -> bool:
+        """Whether a measured program is not plainly slower than another: what acceptance would only confirm."""
+        slack = self.noise() * math.sqrt(2 / REPEATS)
+        return self.usable(key) and self.log_makespan(key) < self.log_makespan(than) + slack
 
     def samples_s(self, key: str) -> list[float]:
         """All makespans of a program measured in the search, pooled."""

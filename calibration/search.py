@@ -91,6 +91,7 @@ class Search:
             initial_point_generator="sobol" if _is_power_of_two(self._initial) else "lhs",
             acq_func="EI",
             acq_optimizer="sampling",
+            acq_optimizer_kwargs={"n_points": 2000},
             random_state=seed,
         )
 

@@ -63,6 +63,7 @@ def test_holm_steps_down_and_stops():
     assert holm([0.004, 0.003, 0.02], alpha=0.01) == [True, True, False]
     assert holm([0.009, 0.006, 0.0001], alpha=0.01) == [False, False, True]
     assert holm([]) == []
+    assert holm([0.004], alpha=0.01, hypotheses=3) == [False]
 
 
 def test_choose_wants_significance_and_one_percent():

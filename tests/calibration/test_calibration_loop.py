@@ -137,3 +137,32 @@ def test_only_errors_of_ours_count_as_failed_evaluations(tmp_path):
     evaluator.measure = broken
     with pytest.raises(ZeroDivisionError):
         calibrate(evaluator, record_dir=tmp_path)
+
+
+def test_a_finalist_that_fails_drops_out_and_the_rest_is_decided(tmp_path):
+    evaluator = ToyEvaluator(HIDDEN)
+    incumbent = program_key(evaluator.plan(Overheads())[0])
+    tried = []
+
+    def fail(run):
+        program, repeats = evaluator.measured[-1]
+        if repeats == 1:
+            tried.append(program_key(program))
+        others = [key for key in tried if key != incumbent]
+        return repeats == 1 and bool(others) and tried[-1] == others[0]
+
+    evaluator.fail = fail
+    result = calibrate(evaluator, record_dir=tmp_path, max_evaluations=8)
+    broken = next(key for key in tried if key != incumbent)
+    assert tried.count(broken) == 2
+    assert len(set(tried)) >= 3
+    assert result.status == "promoted"
+    assert program_key(evaluator.plan(result.overheads)[0]) != broken
+
+
+def test_an_incumbent_that_fails_again_and_again_ends_acceptance(tmp_path):
+    evaluator = ToyEvaluator(HIDDEN)
+    incumbent = program_key(evaluator.plan(Overheads())[0])
+    evaluator.fail = lambda run: evaluator.measured[-1][1] == 1 and program_key(evaluator.measured[-1][0]) == incumbent
+    with pytest.raises(CalibrationError, match="failed"):
+        calibrate(evaluator, record_dir=tmp_path, max_evaluations=8)
