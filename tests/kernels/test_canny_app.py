@@ -1,0 +1,83 @@
+"""Canny against its untiled reference and scikit-image, over sizes, tilings, sigmas and variants."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from serial_executor import run_serially
+
+from heterotask_core.app import Application
+from heterotask_core.errors import ApplicationError
+from kernels.canny.app import CANNY, CannyParams
+
+VARIANTS = ["numpy"]
+
+
+def picture(tmp_path: Path, rows: int, columns: int, seed: int = 5) -> str:
+    rng = np.random.default_rng(seed)
+    coarse = rng.random((rows // 12 + 2, columns // 12 + 2))
+    pixels = np.kron(coarse, np.ones((12, 12)))[:rows, :columns] + 0.05 * rng.random((rows, columns))
+    path = tmp_path / "input.png"
+    Image.fromarray((pixels / pixels.max() * 255).astype(np.uint8)).save(path)
+    return str(path)
+
+
+def test_canny_is_an_application() -> None:
+    assert isinstance(CANNY, Application)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("rows", "columns", "tile", "sigma"),
+    [(64, 64, 32, 1.4), (97, 131, 40, 1.0), (50, 170, 33, 2.3), (120, 41, 40, 0.6), (33, 33, 16, 4.0), (3, 3, 16, 1.4)],
+)
+def test_edges_are_those_of_the_reference_and_of_skimage(
+    tmp_path: Path, rows: int, columns: int, tile: int, sigma: float, variant: str
+) -> None:
+    params = CannyParams(image=picture(tmp_path, rows, columns), tile=tile, sigma=sigma, low=0.05, high=0.3)
+    run_serially(CANNY.build(params), tmp_path, [variant])
+    result = CANNY.check(params, tmp_path)
+    assert result.passed, result.details
+
+
+@pytest.mark.parametrize("sigma", [1.0, 1.4, 3.0])
+def test_retina_matches_skimage(tmp_path: Path, sigma: float) -> None:
+    params = CannyParams(size=2048, tile=700, sigma=sigma, low=0.03, high=0.08)
+    run_serially(CANNY.build(params), tmp_path, VARIANTS[::-1])
+    result = CANNY.check(params, tmp_path)
+    assert result.passed, result.details
+
+
+def test_check_refuses_one_wrong_pixel(tmp_path: Path) -> None:
+    params = CannyParams(image=picture(tmp_path, 40, 40), tile=16)
+    run_serially(CANNY.build(params), tmp_path, [])
+    edges = np.array(Image.open(tmp_path / "edges.png"))
+    edges[20, 20] ^= 255
+    Image.fromarray(edges).save(tmp_path / "edges.png")
+    assert not CANNY.check(params, tmp_path).passed
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "is not a file"), (b"not a picture", "cannot be read"), ((2, 5), "at least 3×3")]
+)
+def test_bad_pictures_are_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
+    path = tmp_path / "bad.png"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, tuple):
+        Image.fromarray(np.zeros(content, dtype=np.uint8)).save(path)
+    with pytest.raises(ApplicationError, match=message) as caught:
+        CANNY.build(CannyParams(image=str(path)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_sixteen_bits_are_read_in_full(tmp_path: Path, suffix: str) -> None:
+    from kernels.canny.images import grey_image
+
+    pixels = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4000
+    Image.fromarray(pixels).save(tmp_path / f"deep.{suffix}")
+    np.testing.assert_array_equal(
+        grey_image(str(tmp_path / f"deep.{suffix}"), 0), (pixels / 65535.0).astype(np.float32)
+    )
