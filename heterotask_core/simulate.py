@@ -8,7 +8,10 @@ import numba
 import numpy as np
 
 from heterotask_core.errors import ProgramError
-from heterotask_core.program.model import F64, I32, I64, OpKind, Program
+from heterotask_core.program.model import F64, I8, I32, I64, LaneKind, OpKind, Program
+
+WINDOW = 16
+"""Network requests that an agent keeps in flight a lane."""
 
 
 @dataclass(frozen=True)
@@ -23,35 +26,39 @@ class Simulated:
 def simulate(program: Program, durations_s: F64 | None = None) -> Simulated:
     """Return when every op runs if it takes ``durations_s`` (N,) (default: as planned).
 
-    All lanes count, capacity lanes in planned order. Raises :class:`ProgramError` when the order has a cycle.
+    All lanes count, capacity lanes in planned order; on send and receive lanes ops are posted in order with up to
+    ``WINDOW`` in flight, as agents do. Raises :class:`ProgramError` when the order has a cycle.
     """
     durations = program.op_duration_s if durations_s is None else np.asarray(durations_s, np.float64)
     order = topological_order(program)
-    before_ptr, before = predecessors(program)
-    start, finish = _longest_path(order, before_ptr, before, durations)
+    before_ptr, before, posted = predecessors(program)
+    start, finish = _longest_path(order, before_ptr, before, posted, durations)
     kernels = program.op_kind == OpKind.KERNEL
     makespan = float(finish[kernels].max() - start[kernels].min()) if kernels.any() else 0.0
     return Simulated(start, finish, makespan)
 
 
-def predecessors(program: Program) -> tuple[I64, I32]:
-    """Return CSR over ops: dependencies and the previous op of every lane."""
+def predecessors(program: Program) -> tuple[I64, I32, I8]:
+    """Return CSR over ops: dependencies and earlier ops of every lane; 1 where only their start is awaited."""
     target = np.repeat(np.arange(program.n_ops, dtype=np.int32), np.diff(program.dep_ptr))
-    followers, leaders = [target], [program.dep_ops]
+    followers, leaders, posted = [target], [program.dep_ops], [np.zeros(len(target), np.int8)]
     for k in range(len(program.lane_names)):
         ops = program.lane_ops[program.lane_ptr[k] : program.lane_ptr[k + 1]]
-        followers.append(ops[1:])
-        leaders.append(ops[:-1])
-    follower, leader = np.concatenate(followers), np.concatenate(leaders)
+        network = program.lane_kinds[k] in (LaneKind.SEND, LaneKind.RECEIVE)
+        for distance in (1, WINDOW) if network else (1,):
+            followers.append(ops[distance:])
+            leaders.append(ops[: max(0, len(ops) - distance)])
+            posted.append(np.full(max(0, len(ops) - distance), network and distance == 1, np.int8))
+    follower, leader, starts = np.concatenate(followers), np.concatenate(leaders), np.concatenate(posted)
     order = np.lexsort((leader, follower))
     ptr = np.zeros(program.n_ops + 1, np.int64)
     ptr[1:] = np.cumsum(np.bincount(follower, minlength=program.n_ops))
-    return ptr, leader[order].astype(np.int32)
+    return ptr, leader[order].astype(np.int32), starts[order]
 
 
 def topological_order(program: Program) -> I32:
     """Return all ops in an order that respects lanes and dependencies; raises :class:`ProgramError` on a cycle."""
-    ptr, before = predecessors(program)
+    ptr, before, _ = predecessors(program)
     order, count = _kahn(ptr, before)
     if count < program.n_ops:
         stuck = sorted(set(range(program.n_ops)) - set(order[:count].tolist()))[:4]
@@ -92,11 +99,11 @@ def _kahn(ptr, before):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _longest_path(order, ptr, before, duration):  # type: ignore[no-untyped-def]
+def _longest_path(order, ptr, before, posted, duration):  # type: ignore[no-untyped-def]
     start = np.zeros(len(order), np.float64)
     finish = np.zeros(len(order), np.float64)
     for i in order:
         for e in range(ptr[i], ptr[i + 1]):
-            start[i] = max(start[i], finish[before[e]])
+            start[i] = max(start[i], start[before[e]] if posted[e] else finish[before[e]])
         finish[i] = start[i] + duration[i]
     return start, finish

@@ -17,8 +17,9 @@ def trace_table(program: Program, start_s: F64, finish_s: F64, *, origin: str, r
     n = program.n_ops
     kernels = program.op_kind == OpKind.KERNEL
     zero = float(start_s[kernels].min()) if kernels.any() else 0.0
-    ptr, before = predecessors(program)
-    ready = np.array([finish_s[before[ptr[i] : ptr[i + 1]]].max(initial=zero) for i in range(n)], np.float64) - zero
+    ptr, before, posted = predecessors(program)
+    done_s = np.where(posted == 1, start_s[before], finish_s[before])
+    ready = np.array([done_s[ptr[i] : ptr[i + 1]].max(initial=zero) for i in range(n)], np.float64) - zero
     lane = first_issue_lane(program)
     rank = program.lane_rank[lane]
     rows = []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from heterotask_core.errors import ProgramError
-from heterotask_core.graph import TaskGraph
+from heterotask_core.graph import Argument, TaskGraph
 from heterotask_core.kernel import OutputPath
 from heterotask_core.planning.problem import I32, I64, Problem
 from heterotask_core.planning.schedule import Schedule
@@ -121,6 +121,13 @@ class _Lowering:
         kernel_op = {o.task: i for i, o in enumerate(self.ops) if o.kind == OpKind.KERNEL}
         for task in self.graph:
             self.ops[kernel_op[task.index]].data |= {kernel_op[p] for p in task.after}
+            node = self.platform.devices[schedule.task_device[task.index]].node
+            for p in task.after:
+                if self.platform.devices[schedule.task_device[p]].node != node:
+                    raise ProgramError(
+                        f"task {task.name!r} on node {node!r} comes after task {self.graph.tasks[p].name!r} on another "
+                        "node and takes no data of it, so nothing can tell it; pass a data item from one to the other"
+                    )
 
     def read(self, op: int, stay: int) -> None:
         self.residencies[stay].readers.append(op)
@@ -131,9 +138,15 @@ class _Lowering:
         nodes = {n.name for n in self.platform.nodes}
         if source in nodes and target in nodes:
             return [f"{source}.send", f"{target}.receive"], OpKind.TRANSFER
-        if source in nodes:
-            return [f"{target}.host_to_device"], OpKind.COPY
-        return [f"{source}.device_to_host"], OpKind.COPY
+        devices = {d.memory: d for d in self.platform.devices if d.memory != d.node}
+        if source in nodes and target in devices and devices[target].node == source:
+            return [f"{devices[target].name}.host_to_device"], OpKind.COPY
+        if target in nodes and source in devices and devices[source].node == target:
+            return [f"{devices[source].name}.device_to_host"], OpKind.COPY
+        raise ProgramError(
+            f"the schedule uses the link {source} → {target}, which no rank drives; only links of a node with its "
+            "devices and with other nodes can be executed"
+        )
 
     def take_over(self) -> None:
         """Give an updated version the slot of the one it replaces, or a planned copy of it."""
@@ -253,19 +266,16 @@ class _Lowering:
             scratch_bytes[task] = problem.class_scratch_bytes[problem.task_class[task], device]
         ranks, lanes = _ranks(platform), _lanes(platform)
         on_lane: dict[str, list[int]] = {name: [] for name, _, _ in lanes}
-        last: dict[int, dict[str, int]] = {}
-        position: dict[str, dict[int, int]] = defaultdict(dict)
         for i, o in enumerate(self.ops):
             for name in o.lanes:
-                position[name][i] = len(on_lane[name])
                 on_lane[name].append(i)
-        del last
         for name, members in self.capacity_lanes().items():
             lanes.append((name, LaneKind.CAPACITY, -1))
             on_lane[name] = members
         deps, kinds = [], []
         for i, o in enumerate(self.ops):
-            reuse = {d for d in o.reuse - o.data - {i} if not set(self.ops[d].lanes) & set(o.lanes)}
+            # Several transfers of a lane are in flight: only the order of kernels and copies is one of completion.
+            reuse = {d for d in o.reuse - o.data - {i} if o.kind == OpKind.TRANSFER or self.ops[d].lanes != o.lanes}
             deps.append([*sorted(o.data), *sorted(reuse)])
             kinds.append([DependencyKind.DATA] * len(o.data) + [DependencyKind.REUSE] * len(reuse))
         dep_ptr, dep_ops = _csr(deps)
@@ -323,8 +333,21 @@ class _Lowering:
             role_names=tuple(roles),
             task_scratch_offset_bytes=scratch_offset,
             task_scratch_bytes=scratch_bytes,
-            meta={"peak_live_bytes": self.peak_live(), "version_producer": problem.version_producer.tolist()},
+            meta={
+                "peak_live_bytes": self.peak_live(),
+                "version_producer": problem.version_producer.tolist(),
+                "argument_taken": [self.taken(t.index, a) for t in self.graph for a in t.arguments],
+                "after": [[other, t.index] for t in self.graph for other in t.after],
+                "alignment_bytes": problem.memory_alignment_bytes.tolist(),
+            },
         )
+
+    def taken(self, task: int, argument: Argument) -> int:
+        """The residency that an update reads and whose slot it takes over, else −1."""
+        if argument.makes is None or argument.reads is None:
+            return -1
+        old, new = self.bound[task, argument.reads.index], self.bound[task, argument.makes.index]
+        return old if self.residencies[old].slot == self.residencies[new].slot else -1
 
     def capacity_lanes(self) -> dict[str, list[int]]:
         """Link lanes that several issue lanes share, with their ops in order."""
@@ -353,7 +376,9 @@ class _Lowering:
         for t in self.graph:
             c = int(self.problem.task_class[t.index])
             v = int(self.schedule.task_variant[t.index])
-            variant = self.problem.class_variants[c][max(v, 0)]
+            if v < 0:
+                v = int(self.problem.cost_variant[c, self.schedule.task_device[t.index]])
+            variant = self.problem.class_variants[c][v]
             params = {k: {"output": x.name} if isinstance(x, OutputPath) else x for k, x in t.params.items()}
             mark = (id(t.kernel), variant)
             if mark not in fingerprints:
