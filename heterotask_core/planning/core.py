@@ -30,9 +30,10 @@ class Arrays(NamedTuple):
     n_lanes: int
     source_ptr: I64
     source_links: I32
+    link_source: I32
     link_target: I32
     latency_s: F64
-    seconds_per_byte: F64
+    bandwidth: F64
     link_lane_ptr: I64
     link_lanes: I32
     least_latency_s: F64
@@ -78,9 +79,12 @@ def edges(problem: Problem) -> tuple[I64, I32, I32, I64]:
     pointer = np.searchsorted(unique, np.arange(n + 1) * n)
     edge_of_input = np.full(len(source), -1, np.int64)
     edge_of_input[known] = inverse[: int(known.sum())]
-    return pointer.astype(np.int64), (unique % max(n, 1)).astype(np.int32), np.bincount(
-        unique % max(n, 1), minlength=n
-    ).astype(np.int32), edge_of_input
+    return (
+        pointer.astype(np.int64),
+        (unique % max(n, 1)).astype(np.int32),
+        np.bincount(unique % max(n, 1), minlength=n).astype(np.int32),
+        edge_of_input,
+    )
 
 
 def arrays(problem: Problem) -> Arrays:
@@ -108,6 +112,7 @@ def arrays(problem: Problem) -> Arrays:
         len(problem.lane_names),
         np.searchsorted(problem.link_source[order], np.arange(m + 1)).astype(np.int64),
         order,
+        problem.link_source,
         problem.link_target,
         problem.link_latency_s,
         problem.link_bandwidth_bytes_per_s,
@@ -185,17 +190,18 @@ def _hold(lane_start, lane_finish, lane_length, lane, start, finish):  # type: i
 
 
 @nb.njit(cache=True)  # type: ignore[misc]
-def _route(a, there, size, memory, lane_start, lane_finish, lane_length, held, label, via, origin, hops):  # type: ignore[no-untyped-def]
-    """Append the hops of the earliest route to ``hops`` as (link, start, finish), last first; return the arrival."""
+def _route(a, there, size, memory, lane_start, lane_finish, lane_length, held):  # type: ignore[no-untyped-def]
+    """Return (arrival, hops as (link, start, finish), last hop first) of the earliest route to ``memory``."""
     n = len(there)
-    label[:] = np.inf
-    best = np.full(n, np.inf)
-    for m in range(n):
-        label[0, m] = there[m]
-        best[m] = there[m]
-        origin[0, m] = m
+    label = np.full((MAX_HOPS + 1, n), np.inf)
+    begin = np.zeros((MAX_HOPS + 1, n))
+    via = np.full((MAX_HOPS + 1, n), -1)
+    origin = np.full((MAX_HOPS + 1, n), n)
+    best = there.copy()
+    label[0] = there
+    origin[0] = np.arange(n)
     for h in range(1, MAX_HOPS + 1):
-        any_label = False
+        extended = False
         for m in range(n):
             since = label[h - 1, m]
             floor = a.least_latency_s[m, memory] + size * a.least_seconds_per_byte[m, memory]
@@ -204,22 +210,139 @@ def _route(a, there, size, memory, lane_start, lane_finish, lane_length, held, l
             for k in range(a.source_ptr[m], a.source_ptr[m + 1]):
                 link = a.source_links[k]
                 to = a.link_target[link]
-                duration = a.latency_s[link] + size / a.seconds_per_byte[link]
+                duration = a.latency_s[link] + size / a.bandwidth[link]
                 start = since
                 if a.contention:
-                    start = _gap(
-                        lane_start, lane_finish, lane_length, a.link_lanes,
-                        a.link_lane_ptr[link], a.link_lane_ptr[link + 1], since, duration, held,
-                    )  # fmt: skip
+                    first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
+                    start = _gap(lane_start, lane_finish, lane_length, a.link_lanes, first, last, since, duration, held)
                 arrival = start + duration
                 tie = arrival == label[h, to] and origin[h - 1, m] < origin[h, to]
                 if arrival < best[to] or tie:
-                    label[h, to] = arrival
-                    best[to] = arrival
-                    via[h, to] = link
+                    label[h, to], begin[h, to], via[h, to] = arrival, start, link
                     origin[h, to] = origin[h - 1, m]
-                    hops_start[h, to] = start if False else start
-                    any_label = True
-        if not any_label:
+                    best[to] = arrival
+                    extended = True
+        if not extended:
             break
-    return best[memory]
+    hops = [(np.int64(0), 0.0, 0.0) for _ in range(0)]
+    if best[memory] < np.inf and best[memory] < there[memory]:
+        h = 0
+        while label[h, memory] != best[memory]:
+            h += 1
+        m = memory
+        while h > 0:
+            link = via[h, m]
+            hops.append((np.int64(link), begin[h, m], label[h, m]))
+            m = a.link_source[link]
+            h -= 1
+    return best[memory], hops
+
+
+@nb.njit(cache=True)  # type: ignore[misc]
+def decode(a, priority, bias, forced):  # type: ignore[no-untyped-def]
+    """Place all tasks: the ready one of highest priority (then lowest index) where finish + bias is smallest.
+
+    ``priority`` (T,), ``bias`` (T, D), ``forced`` (T,) int32: the only device allowed, or −1 for any.
+    """
+    n, n_devices, n_memories = len(a.task_class), len(a.device_memory), len(a.source_ptr) - 1
+    lane_start = [np.empty(8) for _ in range(a.n_lanes)]
+    lane_finish = [np.empty(8) for _ in range(a.n_lanes)]
+    lane_length = np.zeros(a.n_lanes, np.int64)
+    there = np.full((len(a.version_size), n_memories), np.inf)
+    for v in range(len(a.version_size)):
+        for k in range(a.home_ptr[v], a.home_ptr[v + 1]):
+            there[v, a.home_memories[k]] = 0.0
+    device = np.full(n, -1, np.int32)
+    start_s, finish_s = np.zeros(n), np.zeros(n)
+    moves = [(0.0, 0.0, np.int64(0), np.int64(0)) for _ in range(0)]
+    waiting = a.n_predecessors.copy()
+    ready = [(-priority[t], t) for t in range(n) if waiting[t] == 0]
+    heapq.heapify(ready)
+    makespan, failed = 0.0, -1
+    while len(ready) > 0:
+        _, t = heapq.heappop(ready)
+        after = 0.0
+        for k in range(a.after_ptr[t], a.after_ptr[t + 1]):
+            after = max(after, finish_s[a.after_tasks[k]])
+        best, best_start, best_finish, best_device = np.inf, 0.0, 0.0, -1
+        best_plan = [(np.int64(0), np.int64(0), 0.0, 0.0) for _ in range(0)]
+        for p in range(n_devices):
+            cost = a.cost_s[a.task_class[t], p]
+            if not cost < np.inf or (forced[t] >= 0 and forced[t] != p):
+                continue
+            memory = a.device_memory[p]
+            since = after
+            held = [(np.int64(0), 0.0, 0.0) for _ in range(0)]
+            plan = [(np.int64(0), np.int64(0), 0.0, 0.0) for _ in range(0)]
+            for k in range(a.input_ptr[t], a.input_ptr[t + 1]):
+                v = a.input_versions[k]
+                if there[v, memory] < np.inf:
+                    since = max(since, there[v, memory])
+                    continue
+                arrival, hops = _route(
+                    a, there[v], a.version_size[v], memory, lane_start, lane_finish, lane_length, held
+                )
+                since = max(since, arrival)
+                for hop in hops[::-1]:
+                    plan.append((np.int64(v), hop[0], hop[1], hop[2]))
+                    if a.contention:
+                        for i in range(a.link_lane_ptr[hop[0]], a.link_lane_ptr[hop[0] + 1]):
+                            held.append((np.int64(a.link_lanes[i]), hop[1], hop[2]))
+                if since == np.inf:
+                    break
+            if since == np.inf:
+                continue
+            first, last = a.device_lane_ptr[p], a.device_lane_ptr[p + 1]
+            start = _gap(lane_start, lane_finish, lane_length, a.device_lanes, first, last, since, cost, held)
+            if start + cost + bias[t, p] < best:
+                best = start + cost + bias[t, p]
+                best_start, best_finish, best_device, best_plan = start, start + cost, p, plan
+        if best_device < 0:
+            failed = t
+            break
+        for move in best_plan:
+            v, link, start, finish = move
+            moves.append((start, finish, v, link))
+            there[v, a.link_target[link]] = min(there[v, a.link_target[link]], finish)
+            if a.contention:
+                for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
+                    _hold(lane_start, lane_finish, lane_length, a.link_lanes[i], start, finish)
+        for i in range(a.device_lane_ptr[best_device], a.device_lane_ptr[best_device + 1]):
+            _hold(lane_start, lane_finish, lane_length, a.device_lanes[i], best_start, best_finish)
+        device[t], start_s[t], finish_s[t] = best_device, best_start, best_finish
+        makespan = max(makespan, best_finish)
+        for k in range(a.output_ptr[t], a.output_ptr[t + 1]):
+            there[a.output_versions[k], a.device_memory[best_device]] = best_finish
+        for k in range(a.edge_ptr[t], a.edge_ptr[t + 1]):
+            successor = a.edge_target[k]
+            waiting[successor] -= 1
+            if waiting[successor] == 0:
+                heapq.heappush(ready, (-priority[successor], np.int64(successor)))
+    if failed < 0:
+        none = [(np.int64(0), 0.0, 0.0) for _ in range(0)]
+        for v in range(len(a.version_size)):
+            memory = a.final_memory[v]
+            if memory < 0:
+                continue
+            if there[v, memory] == np.inf:
+                arrival, hops = _route(
+                    a, there[v], a.version_size[v], memory, lane_start, lane_finish, lane_length, none
+                )
+                if arrival == np.inf:
+                    failed = n
+                for hop in hops[::-1]:
+                    moves.append((hop[1], hop[2], np.int64(v), hop[0]))
+                    there[v, a.link_target[hop[0]]] = hop[2]
+                    if a.contention:
+                        for i in range(a.link_lane_ptr[hop[0]], a.link_lane_ptr[hop[0] + 1]):
+                            _hold(lane_start, lane_finish, lane_length, a.link_lanes[i], hop[1], hop[2])
+            makespan = max(makespan, there[v, memory])
+    moves.sort()
+    transfer_start, transfer_finish = np.empty(len(moves)), np.empty(len(moves))
+    transfer_version, transfer_link = np.empty(len(moves), np.int32), np.empty(len(moves), np.int32)
+    for i in range(len(moves)):
+        transfer_start[i], transfer_finish[i], transfer_version[i], transfer_link[i] = moves[i]
+    return (
+        failed, makespan, device, start_s, finish_s,
+        transfer_version, transfer_link, transfer_start, transfer_finish,
+    )  # fmt: skip

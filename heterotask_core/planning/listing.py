@@ -1,302 +1,209 @@
-"""List scheduling over devices and variants: priorities, and insertion-based placing with planned transfers.
+"""The list schedulers: priorities and device biases for :func:`~heterotask_core.planning.core.decode`.
 
-PEFT: Arabnejad & Barbosa, "List Scheduling Algorithm for Heterogeneous Systems by an Optimistic Cost Table",
-TPDS 2014. HEFT: Topcuoglu, Hariri & Wu, TPDS 2002. The rules for transfers, ties and infeasible devices are ours.
+PEFT: Arabnejad & Barbosa, TPDS 2014. HEFT, CPOP: Topcuoglu, Hariri & Wu, TPDS 2002.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
-from bisect import insort
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
+import numba as nb
 import numpy as np
 
 from heterotask_core.errors import InfeasiblePlanError
-from heterotask_core.planning.problem import F64, Problem
+from heterotask_core.planning.base import Budget, Progress
+from heterotask_core.planning.bounds import lower_bound
+from heterotask_core.planning.core import MAX_HOPS, Arrays, Placed, arrays, decode, edges
+from heterotask_core.planning.memory import fit_memory
+from heterotask_core.planning.problem import F64, I32, I64, Problem
 from heterotask_core.planning.schedule import Schedule
 
-MAX_HOPS = 4
-Interval = tuple[float, float]
+
+class Rule(NamedTuple):
+    """A list scheduler: task priorities (T,), device bias (T, D), forced device (T,) or −1."""
+
+    priority: F64
+    bias: F64
+    forced: I32
 
 
-@dataclass(frozen=True)
-class Reserved:
-    """One hop of a transfer: version, link, start and finish in seconds."""
-
-    version: int
-    link: int
-    start_s: float
-    finish_s: float
-
-
-class Analysis:
-    """What list schedulers derive once from a problem: mean communication, OCT, ranks, routes."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        p = problem
-        self.inputs = [p.input_versions[p.input_ptr[t] : p.input_ptr[t + 1]].tolist() for t in range(p.n_tasks)]
-        self.outputs = [p.output_versions[p.output_ptr[t] : p.output_ptr[t + 1]].tolist() for t in range(p.n_tasks)]
-        self.after = [p.after_tasks[p.after_ptr[t] : p.after_ptr[t + 1]].tolist() for t in range(p.n_tasks)]
-        self.w = p.cost_s[p.task_class]
-        for t in range(p.n_tasks):
-            if not np.isfinite(self.w[t]).any():
-                raise InfeasiblePlanError(
-                    f"task {p.task_names[t]!r} has no variant for any device of this platform; add one or a device"
-                )
-        self.routes = self._routes()
-        self.mean_latency_s, self.mean_inverse_bandwidth = self._mean_link()
-        self.successors: list[list[tuple[int, float]]] = [[] for _ in range(p.n_tasks)]
-        self.n_predecessors = [0] * p.n_tasks
-        for t in range(p.n_tasks):
-            costs: dict[int, float] = dict.fromkeys(self.after[t], 0.0)
-            for v in self.inputs[t]:
-                producer = int(p.version_producer[v])
-                if producer >= 0:
-                    costs[producer] = costs.get(producer, 0.0) + (
-                        self.mean_latency_s + float(p.version_size_bytes[v]) * self.mean_inverse_bandwidth
-                    )
-            self.n_predecessors[t] = len(costs)
-            for producer, cost in costs.items():
-                self.successors[producer].append((t, cost))
-
-    def _routes(self) -> dict[tuple[int, int], list[list[int]]]:
-        """Loop-free routes of at most four hops by (source, target) memory, fewer hops first."""
-        p = self.problem
-        out: dict[int, list[int]] = {}
-        for link in range(len(p.link_source)):
-            out.setdefault(int(p.link_source[link]), []).append(link)
-        routes: dict[tuple[int, int], list[list[int]]] = {}
-        # Where every pair has a link, detours are never shorter: bandwidths of one model obey the triangle rule.
-        complete = len(p.link_source) >= p.n_memories * (p.n_memories - 1)
-        for source in range(p.n_memories):
-            frontier: list[tuple[list[int], set[int], int]] = [([], {source}, source)]
-            for _ in range(1 if complete and p.n_memories > 6 else MAX_HOPS):
-                step = []
-                for path, seen, at in frontier:
-                    for link in out.get(at, []):
-                        target = int(p.link_target[link])
-                        if target not in seen:
-                            step.append(([*path, link], seen | {target}, target))
-                            routes.setdefault((source, target), []).append([*path, link])
-                frontier = step
-        return routes
-
-    def _mean_link(self) -> tuple[float, float]:
-        p = self.problem
-        latencies, inverses = [], []
-        memories = sorted(set(p.device_memory.tolist()))
-        for a in memories:
-            for b in memories:
-                if a == b or (a, b) not in self.routes:
-                    continue
-                best = min(
-                    (
-                        (
-                            sum(float(p.link_latency_s[x]) for x in path),
-                            sum(1.0 / float(p.link_bandwidth_bytes_per_s[x]) for x in path),
-                        )
-                        for path in self.routes[a, b]
-                    ),
-                    key=lambda c: c[0] + c[1] * 1e6,
-                )
-                latencies.append(best[0])
-                inverses.append(best[1])
-        if not latencies:
-            return 0.0, 0.0
-        return float(np.mean(latencies)), float(np.mean(inverses))
-
-    def oct(self) -> F64:
-        """Return the optimistic cost table (T, D), seconds."""
-        p = self.problem
-        table = np.zeros((p.n_tasks, p.n_devices))
-        other = p.device_memory[:, None] != p.device_memory[None, :]
-        for t in range(p.n_tasks - 1, -1, -1):
-            for s, cost in self.successors[t]:
-                reach = np.where(np.isfinite(self.w[s]), table[s] + self.w[s], math.inf)
-                table[t] = np.maximum(table[t], (reach[None, :] + np.where(other, cost, 0.0)).min(axis=1))
-        return table
-
-    def rank_oct(self, table: F64) -> F64:
-        """Return PEFT's rank: the mean OCT over feasible devices."""
-        return np.array([float(np.mean(row[np.isfinite(w)])) for row, w in zip(table, self.w, strict=True)])
-
-    def rank_u(self) -> F64:
-        """Return HEFT's upward rank in seconds."""
-        rank = np.zeros(self.problem.n_tasks)
-        for t in range(self.problem.n_tasks - 1, -1, -1):
-            mean = float(np.mean(self.w[t][np.isfinite(self.w[t])]))
-            rank[t] = mean + max((cost + rank[s] for s, cost in self.successors[t]), default=0.0)
-        return rank
+def mean_edge_s(problem: Problem) -> tuple[I64, I32, F64]:
+    """Return the successors (CSR) and the mean transfer time c̄ of each pair, 0 for plain precedence."""
+    pointer, target, _, edge_of_input = edges(problem)
+    used = np.unique(problem.device_memory)
+    sizes, which = np.unique(problem.version_size_bytes[problem.input_versions], return_inverse=True)
+    mean = np.array([_mean_transfer_s(problem, used, float(size)) for size in sizes])
+    edge_s = np.zeros(len(target))
+    known = edge_of_input >= 0
+    np.add.at(edge_s, edge_of_input[known], mean[which[known]] if len(sizes) else 0.0)
+    return pointer, target, edge_s
 
 
-class Lanes:
-    """Busy intervals of every lane, and the earliest common gap."""
-
-    def __init__(self, n_lanes: int) -> None:
-        self.busy: list[list[Interval]] = [[] for _ in range(n_lanes)]
-
-    def gap(self, lanes: Sequence[int], ready_s: float, duration_s: float, extra: dict[int, list[Interval]]) -> float:
-        """Return the earliest start ≥ ``ready_s`` at which all ``lanes`` are free for ``duration_s``."""
-        start = ready_s
-        moved = True
-        while moved:
-            moved = False
-            for lane in lanes:
-                for a, b in (*self.busy[lane], *extra.get(lane, ())):
-                    if a < start + duration_s and start < b and (duration_s > 0 or a < start):
-                        start, moved = b, True
-        return start
-
-    def reserve(self, lane: int, interval: Interval) -> None:
-        """Mark a lane busy."""
-        if interval[1] > interval[0]:
-            insort(self.busy[lane], interval)
+def _mean_transfer_s(problem: Problem, used: I32, size: float) -> float:
+    m = problem.n_memories
+    latency, per_byte = np.full((m, m), np.inf), np.full((m, m), np.inf)
+    latency[problem.link_source, problem.link_target] = problem.link_latency_s
+    per_byte[problem.link_source, problem.link_target] = 1.0 / problem.link_bandwidth_bytes_per_s
+    one_latency, one_per_byte = latency.copy(), per_byte.copy()
+    for _ in range(MAX_HOPS - 1):
+        for k in range(m):
+            new_latency = latency[:, k, None] + one_latency[None, k, :]
+            new_per_byte = per_byte[:, k, None] + one_per_byte[None, k, :]
+            with np.errstate(invalid="ignore"):
+                shorter = new_latency + size * new_per_byte < latency + size * per_byte
+            latency = np.where(shorter, new_latency, latency)
+            per_byte = np.where(shorter, new_per_byte, per_byte)
+    pairs = [(a, b) for a in used for b in used if a != b and np.isfinite(latency[a, b])]
+    if not pairs:
+        return 0.0
+    index = tuple(np.array(pairs).T)
+    return float(np.mean(latency[index]) + size * np.mean(per_byte[index]))
 
 
-class Placer:
-    """Places tasks one after another; what is placed stays."""
-
-    def __init__(self, analysis: Analysis) -> None:
-        self.a = analysis
-        p = self.p = analysis.problem
-        self.lanes = Lanes(len(p.lane_names))
-        self.arrival: list[dict[int, float]] = [{} for _ in range(p.n_versions)]
-        for v in range(p.n_versions):
-            for m in p.home_memories[p.home_ptr[v] : p.home_ptr[v + 1]]:
-                self.arrival[v][int(m)] = 0.0
-        self.device = np.full(p.n_tasks, -1, np.int32)
-        self.start = np.zeros(p.n_tasks)
-        self.finish = np.zeros(p.n_tasks)
-        self.transfers: list[Reserved] = []
-
-    def fetch(self, version: int, memory: int, extra: dict[int, list[Interval]]) -> tuple[float, list[Reserved]] | None:
-        """Return the earliest arrival of a version in a memory and the hops it takes; None without a route."""
-        p = self.p
-        best: tuple[float, int, int] | None = None
-        chosen: list[Reserved] = []
-        for source in sorted(self.arrival[version]):
-            for path in self.a.routes.get((source, memory), ()):
-                at, hops, local = self.arrival[version][source], [], {k: list(v) for k, v in extra.items()}
-                for link in path:
-                    duration = float(p.link_latency_s[link]) + float(p.version_size_bytes[version]) / float(
-                        p.link_bandwidth_bytes_per_s[link]
-                    )
-                    used = p.link_lanes[p.link_lane_ptr[link] : p.link_lane_ptr[link + 1]].tolist()
-                    start = self.lanes.gap(used, at, duration, local) if p.contention else at
-                    at = start + duration
-                    hops.append(Reserved(version, link, start, at))
-                    for lane in used:
-                        local.setdefault(lane, []).append((start, at))
-                key = (at, len(path), source)
-                if best is None or key < best:
-                    best, chosen = key, hops
-        return None if best is None else (best[0], chosen)
-
-    def try_on(self, t: int, d: int) -> tuple[float, float, list[Reserved]] | None:
-        """Return (start, finish, transfers) of task ``t`` on device ``d``; None if it cannot run there."""
-        p = self.p
-        w = float(self.a.w[t, d])
-        if not math.isfinite(w):
-            return None
-        memory = int(p.device_memory[d])
-        ready = max((float(self.finish[x]) for x in self.a.after[t]), default=0.0)
-        extra: dict[int, list[Interval]] = {}
-        hops: list[Reserved] = []
-        for v in self.a.inputs[t]:
-            if memory in self.arrival[v]:
-                ready = max(ready, self.arrival[v][memory])
-                continue
-            found = self.fetch(v, memory, extra)
-            if found is None:
-                return None
-            ready = max(ready, found[0])
-            for hop in found[1]:
-                hops.append(hop)
-                for lane in p.link_lanes[p.link_lane_ptr[hop.link] : p.link_lane_ptr[hop.link + 1]].tolist():
-                    extra.setdefault(lane, []).append((hop.start_s, hop.finish_s))
-        lanes = p.device_lanes[p.device_lane_ptr[d] : p.device_lane_ptr[d + 1]].tolist()
-        start = self.lanes.gap(lanes, ready, w, {})
-        return start, start + w, hops
-
-    def place(self, t: int, d: int, start: float, finish: float, hops: list[Reserved]) -> None:
-        """Make a placement final."""
-        p = self.p
-        self.device[t], self.start[t], self.finish[t] = d, start, finish
-        for lane in p.device_lanes[p.device_lane_ptr[d] : p.device_lane_ptr[d + 1]].tolist():
-            self.lanes.reserve(lane, (start, finish))
-        self.move(hops)
-        for v in self.a.outputs[t]:
-            self.arrival[v][int(p.device_memory[d])] = finish
-
-    def move(self, hops: list[Reserved]) -> None:
-        """Make transfers final."""
-        p = self.p
-        for hop in hops:
-            target = int(p.link_target[hop.link])
-            self.arrival[hop.version][target] = min(self.arrival[hop.version].get(target, math.inf), hop.finish_s)
-            self.transfers.append(hop)
-            if p.contention:
-                for lane in p.link_lanes[p.link_lane_ptr[hop.link] : p.link_lane_ptr[hop.link + 1]].tolist():
-                    self.lanes.reserve(lane, (hop.start_s, hop.finish_s))
+@nb.njit(cache=True)  # type: ignore[misc]
+def _oct(pointer, target, edge_s, cost_s, task_class, device_memory, n_memories):  # type: ignore[no-untyped-def]
+    n, n_devices = len(task_class), len(device_memory)
+    table = np.zeros((n, n_devices))
+    rank = np.zeros(n)
+    near = np.empty(n_memories)
+    for t in range(n - 1, -1, -1):
+        for k in range(pointer[t], pointer[t + 1]):
+            j = target[k]
+            near[:] = np.inf
+            far = np.inf
+            for q in range(n_devices):
+                w = cost_s[task_class[j], q]
+                if w < np.inf:
+                    value = table[j, q] + w
+                    far = min(far, value)
+                    near[device_memory[q]] = min(near[device_memory[q]], value)
+            for p in range(n_devices):
+                table[t, p] = max(table[t, p], min(near[device_memory[p]], far + edge_s[k]))
+        total, count = 0.0, 0
+        for p in range(n_devices):
+            if cost_s[task_class[t], p] < np.inf:
+                total += table[t, p]
+                count += 1
+        rank[t] = total / max(count, 1)
+    return table, rank
 
 
-def list_schedule(analysis: Analysis, rank: F64, score: Callable[[int, int, float], float]) -> Placer:
-    """Place ready tasks by descending ``rank`` on the device with the smallest ``score(task, device, EFT)``.
-
-    Raises :class:`InfeasiblePlanError` when a task's inputs reach no device that can run it.
-    """
-    placer, p = Placer(analysis), analysis.problem
-    waiting = list(analysis.n_predecessors)
-    ready = [(-float(rank[t]), t) for t in range(p.n_tasks) if not waiting[t]]
-    heapq.heapify(ready)
-    while ready:
-        _, t = heapq.heappop(ready)
-        best: tuple[float, int] | None = None
-        kept: tuple[float, float, list[Reserved]] = (0.0, 0.0, [])
-        for d in range(p.n_devices):
-            tried = placer.try_on(t, d)
-            if tried is not None and (best is None or (score(t, d, tried[1]), d) < best):
-                best, kept = (score(t, d, tried[1]), d), tried
-        if best is None:
-            raise InfeasiblePlanError(f"task {p.task_names[t]!r}: its inputs reach no device that can run it")
-        placer.place(t, best[1], *kept)
-        for s, _ in analysis.successors[t]:
-            waiting[s] -= 1
-            if not waiting[s]:
-                heapq.heappush(ready, (-float(rank[s]), s))
-    for v in range(p.n_versions):
-        memory = int(p.version_final_memory[v])
-        if memory >= 0 and memory not in placer.arrival[v]:
-            found = placer.fetch(v, memory, {})
-            if found is None:
-                raise InfeasiblePlanError(
-                    f"{p.data_names[p.version_data[v]]!r} cannot reach {p.memory_names[memory]!r}"
-                )
-            placer.move(found[1])
-    return placer
+@nb.njit(cache=True)  # type: ignore[misc]
+def _ranks(pointer, target, edge_s, mean_s):  # type: ignore[no-untyped-def]
+    n = len(mean_s)
+    up, down = mean_s.copy(), np.zeros(n)
+    for t in range(n - 1, -1, -1):
+        for k in range(pointer[t], pointer[t + 1]):
+            up[t] = max(up[t], mean_s[t] + (edge_s[k] + up[target[k]]))
+    for t in range(n):
+        for k in range(pointer[t], pointer[t + 1]):
+            down[target[k]] = max(down[target[k]], down[t] + mean_s[t] + edge_s[k])
+    return up, down
 
 
-def to_schedule(placer: Placer, *, planner: str, seed: int, evaluations: int, lower_bound_s: float) -> Schedule:
-    """Return the finished schedule of a placer; buffers are not planned here."""
-    p = placer.p
-    hops = sorted(placer.transfers, key=lambda h: (h.start_s, h.finish_s, h.version, h.link))
-    finals = [placer.arrival[v][int(m)] for v, m in enumerate(p.version_final_memory) if m >= 0]
-    return Schedule(
+def _mean_s(problem: Problem) -> F64:
+    finite = np.isfinite(problem.cost_s)
+    total = np.where(finite, problem.cost_s, 0.0).sum(axis=1)
+    mean: F64 = (total / np.maximum(finite.sum(axis=1), 1))[problem.task_class]
+    return mean
+
+
+def _anywhere(problem: Problem) -> I32:
+    return np.full(problem.n_tasks, -1, np.int32)
+
+
+def peft_rule(problem: Problem) -> Rule:
+    """Return PEFT's rule: rank and bias from the optimistic cost table."""
+    pointer, target, edge_s = mean_edge_s(problem)
+    table, rank = _oct(
+        pointer, target, edge_s, problem.cost_s, problem.task_class, problem.device_memory, problem.n_memories
+    )
+    return Rule(rank, table, _anywhere(problem))
+
+
+def heft_rule(problem: Problem) -> Rule:
+    """Return HEFT's rule: upward rank, earliest finish."""
+    up, _ = _ranks(*mean_edge_s(problem), _mean_s(problem))
+    return Rule(up, np.zeros((problem.n_tasks, problem.n_devices)), _anywhere(problem))
+
+
+def cpop_rule(problem: Problem) -> Rule:
+    """Return CPOP's rule: the critical path goes to the device that runs all of it fastest, if there is one."""
+    pointer, target, edge_s = mean_edge_s(problem)
+    up, down = _ranks(pointer, target, edge_s, _mean_s(problem))
+    priority = up + down
+    forced = _anywhere(problem)
+    if problem.n_tasks:
+        length = float(up[down == 0.0].max())
+        t = int(np.flatnonzero((down == 0.0) & (up == length))[0])
+        path = [t]
+        while pointer[t] < pointer[t + 1]:
+            following = target[pointer[t] : pointer[t + 1]]
+            t = int(following[np.argmax(priority[following])])
+            path.append(t)
+        total = problem.cost_s[problem.task_class[path]].sum(axis=0)
+        if np.isfinite(total.min()):
+            forced[path] = int(total.argmin())
+    return Rule(priority, np.zeros((problem.n_tasks, problem.n_devices)), forced)
+
+
+def place(problem: Problem, view: Arrays, rule: Rule) -> Placed:
+    """Run the core. Raises :class:`InfeasiblePlanError` naming the task that cannot be placed."""
+    placed = Placed(*decode(view, rule.priority, rule.bias, rule.forced))
+    if placed.failed >= 0:
+        if placed.failed == problem.n_tasks:
+            raise InfeasiblePlanError("a final version has no route to its memory; add links")
+        task = problem.task_names[placed.failed]
+        if not np.isfinite(problem.cost_s[problem.task_class[placed.failed]]).any():
+            raise InfeasiblePlanError(f"task {task!r} can run on no device; add a variant or a device for it")
+        raise InfeasiblePlanError(f"task {task!r}: its data have no route to any device that can run it; add links")
+    return placed
+
+
+def finish(problem: Problem, placed: Placed, *, planner: str, seed: int = 0, evaluations: int = 0) -> Schedule:
+    """Turn a pass into a complete schedule: variants, lower bound, planned memory."""
+    bare = Schedule(
         planner=planner,
         seed=seed,
         evaluations=evaluations,
-        task_device=placer.device,
-        task_variant=p.cost_variant[p.task_class, placer.device],
-        task_start_s=placer.start,
-        task_finish_s=placer.finish,
-        transfer_version=np.array([h.version for h in hops], np.int32),
-        transfer_link=np.array([h.link for h in hops], np.int32),
-        transfer_start_s=np.array([h.start_s for h in hops], np.float64),
-        transfer_finish_s=np.array([h.finish_s for h in hops], np.float64),
-        makespan_s=max([*placer.finish.tolist(), *finals], default=0.0),
-        lower_bound_s=lower_bound_s,
+        task_device=placed.device,
+        task_variant=problem.cost_variant[problem.task_class, placed.device],
+        task_start_s=placed.start_s,
+        task_finish_s=placed.finish_s,
+        transfer_version=placed.transfer_version,
+        transfer_link=placed.transfer_link,
+        transfer_start_s=placed.transfer_start_s,
+        transfer_finish_s=placed.transfer_finish_s,
+        makespan_s=float(placed.makespan_s),
+        lower_bound_s=lower_bound(problem),
     )
+    return fit_memory(problem, bare)
+
+
+class ListPlanner:
+    """A planner of one pass, for one rule; it ignores budget and warm start."""
+
+    def __init__(self, name: str, rule: Callable[[Problem], Rule]) -> None:
+        self.name = name
+        self.rule = rule
+
+    def plan(
+        self,
+        problem: Problem,
+        *,
+        budget: Budget,
+        warm_start: Schedule | None = None,
+        progress: Progress | None = None,
+    ) -> Schedule:
+        """Return the list schedule."""
+        placed = place(problem, arrays(problem), self.rule(problem))
+        schedule = finish(problem, placed, planner=self.name, seed=budget.seed)
+        if progress is not None:
+            progress(0, schedule.makespan_s)
+        return schedule
+
+
+PEFT = ListPlanner("peft", peft_rule)
+HEFT = ListPlanner("heft", heft_rule)
+CPOP = ListPlanner("cpop", cpop_rule)
