@@ -1,0 +1,87 @@
+"""Planned and lowered random graphs, executed by all kinds of ranks, against serial NumPy."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+
+import numpy as np
+import pytest
+from runtime_kernels import ADD, FILL, STORE, TWICE
+
+from heterotask_core.graph import TaskGraph
+from heterotask_core.kernel import OutputPath
+from heterotask_core.planning.base import Budget
+from heterotask_core.planning.from_graph import build_problem
+from heterotask_core.planning.registry import planner
+from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
+from heterotask_core.program.lower import lower
+from heterotask_core.runtime.job import execute
+
+pytestmark = pytest.mark.mpi
+N = 5000
+
+
+class Costs:
+    """Fixed costs in place of a profile: near equal, so that every device gets work."""
+
+    def task_s(self, key, variant, device, *, what):
+        return {"cpu": 1e-3, "opencl": 5e-4}[device.kind]
+
+    def link(self, link):
+        return 1e-5, 1e9
+
+
+def _platform() -> Platform:
+    """Two virtual nodes; the first has an OpenCL device where PyOpenCL is installed."""
+    memories = [Memory("n0", "n0"), Memory("n1", "n1")]
+    devices = [
+        Device("n0.cpu0", "cpu", "n0", "n0", "cpu", core_ids=(0,)),
+        Device("n1.cpu0", "cpu", "n1", "n1", "cpu", core_ids=(1,)),
+    ]
+    links = [Link("n0", "n1", "network", 1e-5, 1e9), Link("n1", "n0", "network", 1e-5, 1e9)]
+    if importlib.util.find_spec("pyopencl") is not None:
+        memories.append(Memory("n0.gpu", "n0", capacity_bytes=1 << 20))
+        devices.insert(1, Device("n0.gpu", "opencl", "n0", "n0.gpu", "gpu", core_ids=(0,)))
+        links.append(Link("n0", "n0.gpu", "host_to_device", 1e-5, 1e9))
+        links.append(Link("n0.gpu", "n0", "device_to_host", 1e-5, 1e9))
+    nodes = (Node("n0", "localhost"), Node("n1", "localhost"))
+    return Platform(nodes=nodes, memories=tuple(memories), devices=tuple(devices), links=tuple(links))
+
+
+def _random_graph(rng: random.Random, n_tasks: int) -> tuple[TaskGraph, list[np.ndarray]]:
+    """Return a graph that stores everything it makes, and what that must be."""
+    graph, items, values = TaskGraph("random"), [], []
+    for i in range(n_tasks):
+        made = graph.data(f"d{i}", shape=(N,), dtype="float64")
+        kind = rng.choice(["fill", "twice", "twice", "add"]) if len(items) > 3 else "fill"
+        if kind == "fill":
+            graph.add(FILL, writes={"output": made}, params={"value": i})
+            values.append(np.arange(N) + float(i))
+        elif kind == "twice":
+            j = rng.randrange(len(items))
+            graph.add(TWICE, reads={"input": items[j]}, writes={"output": made})
+            values.append(2.0 * values[j] + 1.0)
+        else:
+            chosen = rng.sample(range(len(items)), 3)
+            graph.add(ADD, reads={"parts": [items[j] for j in chosen]}, writes={"output": made})
+            values.append(np.sum([values[j] for j in chosen], axis=0))
+        items.append(made)
+    for i, item in enumerate(items):
+        graph.add(STORE, reads={"input": item}, params={"path": OutputPath(f"{i}.npy")})
+    return graph, values
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_planned_graphs_give_what_serial_execution_gives(tmp_path, seed):
+    graph, values = _random_graph(random.Random(seed), 30)
+    platform = _platform()
+    problem = build_problem(graph, platform, Costs())
+    program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))
+    assert set(program.task_device.tolist()) == set(range(len(platform.devices)))
+    result = execute(program, platform, output_dir=tmp_path, repeats=2, timeout_s=60)
+    for i, value in enumerate(values):
+        np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), value)
+    assert np.isfinite(result.start_s).all()
+    planned = dict(zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True))
+    assert all(result.arena_peak_bytes[name] <= planned[name] for name in planned)
