@@ -18,7 +18,10 @@ def _numpy(function: str) -> Variant:
 
 
 def _all(function: str) -> tuple[Variant, ...]:
-    return (_numpy(function),)
+    return (
+        _numpy(function),
+        Variant("numba", "cpu", f"kernels.canny.numba_variants:{function}", requires=("numba", "scipy")),
+    )
 
 
 WEIGHTS = Kernel("weights", __name__, writes=("taps", "row_mask", "column_mask"), variants=(_numpy("weights"),))

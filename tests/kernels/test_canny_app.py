@@ -11,7 +11,7 @@ from heterotask_core.app import Application
 from heterotask_core.errors import ApplicationError
 from kernels.canny.app import CANNY, CannyParams
 
-VARIANTS = ["numpy"]
+VARIANTS = ["numpy", "numba"]
 
 
 def picture(tmp_path: Path, rows: int, columns: int, seed: int = 5) -> str:
