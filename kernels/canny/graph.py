@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from heterotask_core.graph import DataItem, TaskGraph
 from heterotask_core.kernel import Kernel, OutputPath, Variant
+from kernels.canny import gpu_variants
 from kernels.canny.numpy_variants import OFFSETS
 
 NUMPY = "kernels.canny.numpy_variants"
@@ -17,10 +18,14 @@ def _numpy(function: str) -> Variant:
     return Variant("numpy", "cpu", f"{NUMPY}:{function}", requires=("numpy", "scipy"))
 
 
-def _all(function: str) -> tuple[Variant, ...]:
+def _all(function: str, scratch: Callable[..., int] | None = None) -> tuple[Variant, ...]:
+    gpu = f"kernels.canny.gpu_variants:{function}"
+    source = "kernels.canny:canny.cl"
     return (
         _numpy(function),
         Variant("numba", "cpu", f"kernels.canny.numba_variants:{function}", requires=("numba", "scipy")),
+        Variant("opencl", "opencl", gpu, source=source, requires=("pyopencl",), scratch_bytes=scratch),
+        Variant("cuda", "cuda", gpu, source=source, requires=("cupy",), scratch_bytes=scratch),
     )
 
 
@@ -32,20 +37,26 @@ GAUSSIAN = Kernel(
     reads=("tile", "taps", "row_mask", "column_mask", "halo"),
     writes=("blurred", "strips"),
     free_params=("row", "column"),
-    variants=_all("gaussian"),
+    variants=_all("gaussian", gpu_variants.gaussian_scratch),
 )
 SOBEL = Kernel(
     "sobel",
     __name__,
     reads=("blurred", "halo"),
     writes=("down", "across", "magnitude", "strips"),
-    variants=_all("sobel"),
+    variants=_all("sobel", gpu_variants.sobel_scratch),
 )
 SUPPRESS = Kernel(
-    "suppress", __name__, reads=("down", "across", "magnitude", "halo"), writes=("thin",), variants=_all("suppress")
+    "suppress",
+    __name__,
+    reads=("down", "across", "magnitude", "halo"),
+    writes=("thin",),
+    variants=_all("suppress", gpu_variants.suppress_scratch),
 )
 THRESHOLD = Kernel("threshold", __name__, reads=("thin",), writes=("grade",), variants=_all("threshold"))
-LABEL = Kernel("label", __name__, reads=("grade",), writes=("labels", "frame"), variants=_all("label"))
+LABEL = Kernel(
+    "label", __name__, reads=("grade",), writes=("labels", "frame"), variants=_all("label", gpu_variants.label_scratch)
+)
 MERGE = Kernel("merge", __name__, reads=("first", "second"), writes=("union",), variants=(_numpy("merge"),))
 SPREAD = Kernel(
     "spread",
@@ -54,7 +65,9 @@ SPREAD = Kernel(
     writes=("first_final", "second_final"),
     variants=(_numpy("spread"),),
 )
-APPLY = Kernel("apply", __name__, reads=("labels", "frame"), writes=("edges",), variants=_all("apply"))
+APPLY = Kernel(
+    "apply", __name__, reads=("labels", "frame"), writes=("edges",), variants=_all("apply", gpu_variants.apply_scratch)
+)
 STORE = Kernel("store", __name__, reads=("tiles",), variants=(_numpy("store"),), sink=True)
 
 Cell = tuple[int, int]

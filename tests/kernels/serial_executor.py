@@ -1,12 +1,15 @@
-"""Run a task graph serially in this process, with host variants chosen by name."""
+"""Run a task graph serially in this process, with variants chosen by name; OpenCL ones on the first device."""
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from heterotask_core.graph import TaskGraph
-from heterotask_core.kernel import OutputPath
+from heterotask_core.graph import Task, TaskGraph
+from heterotask_core.kernel import ArrayArg, OutputPath, Variant
+from heterotask_core.runtime.devices.base import source_text
 
 
 def run_serially(graph: TaskGraph, output_dir: Path, prefer: Sequence[str]) -> dict[str, np.ndarray]:
@@ -34,5 +37,52 @@ def run_serially(graph: TaskGraph, output_dir: Path, prefer: Sequence[str]) -> d
             else:
                 bound[argument.role] = array
         params = {k: str(output_dir / v.name) if isinstance(v, OutputPath) else v for k, v in task.params.items()}
-        variant.load()(**bound, **params)
+        if variant.device_kind == "opencl":
+            run_on_opencl(variant, task, bound, params)
+        else:
+            variant.load()(**bound, **params)
     return latest
+
+
+def run_on_opencl(variant: Variant, task: Task, bound: dict[str, object], params: dict[str, object]) -> None:
+    """Run one task's launches on the first OpenCL device and copy the results back."""
+    import pyopencl as cl
+
+    context, queue, program = opencl_program(source_text(variant))
+    buffers: dict[tuple[str, int], object] = {}
+    placeholders: dict[str, object] = {}
+    results = []
+    made = {a.role for a in task.arguments if a.makes is not None}
+    for role, value in bound.items():
+        arrays = value if isinstance(value, list) else [value]
+        args = [ArrayArg(role, k, array.shape, array.dtype.name) for k, array in enumerate(arrays)]
+        placeholders[role] = args if isinstance(value, list) else args[0]
+        for k, array in enumerate(arrays):
+            buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, array.nbytes)
+            cl.enqueue_copy(queue, buffer, np.ascontiguousarray(array))
+            buffers[role, k] = buffer
+            if role in made:
+                results.append((array, buffer))
+    scratch = None
+    if variant.scratch_bytes is not None:
+        scratch = cl.Buffer(context, cl.mem_flags.READ_WRITE, variant.scratch_bytes(task.params, task.shapes()))
+    for launch in variant.load()(**placeholders, **params):
+        args = [
+            buffers[a.role, a.index] if isinstance(a, ArrayArg) else scratch if a is None else a for a in launch.args
+        ]
+        size = tuple(-(-g // n) * n for g, n in zip(launch.global_size, launch.local_size, strict=True))
+        kernel = cl.Kernel(program, launch.entry)
+        kernel(queue, size, launch.local_size, *args)
+    for array, buffer in results:
+        cl.enqueue_copy(queue, array, buffer)
+    queue.finish()
+
+
+@functools.cache
+def opencl_program(text: str) -> tuple[Any, Any, Any]:
+    """Build a source once; return context, queue and program."""
+    import pyopencl as cl
+
+    context = cl.Context([cl.get_platforms()[0].get_devices()[0]])
+    program = cl.Program(context, text).build(options=["-cl-std=CL1.2"])
+    return context, cl.CommandQueue(context), program

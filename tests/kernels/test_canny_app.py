@@ -1,5 +1,8 @@
 """Canny against its untiled reference and scikit-image, over sizes, tilings, sigmas and variants."""
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +12,22 @@ from serial_executor import run_serially
 
 from heterotask_core.app import Application
 from heterotask_core.errors import ApplicationError
+from heterotask_core.runtime.devices.base import source_text
 from kernels.canny.app import CANNY, CannyParams
+from kernels.canny.graph import LABEL
 
-VARIANTS = ["numpy", "numba"]
+
+def opencl_devices() -> bool:
+    try:
+        import pyopencl as cl
+
+        return bool(cl.get_platforms())
+    except Exception:
+        return False
+
+
+needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
+VARIANTS = ["numpy", "numba", pytest.param("opencl", marks=needs_opencl)]
 
 
 def picture(tmp_path: Path, rows: int, columns: int, seed: int = 5) -> str:
@@ -44,7 +60,7 @@ def test_edges_are_those_of_the_reference_and_of_skimage(
 @pytest.mark.parametrize("sigma", [1.0, 1.4, 3.0])
 def test_retina_matches_skimage(tmp_path: Path, sigma: float) -> None:
     params = CannyParams(size=2048, tile=700, sigma=sigma, low=0.03, high=0.08)
-    run_serially(CANNY.build(params), tmp_path, VARIANTS[::-1])
+    run_serially(CANNY.build(params), tmp_path, ["numba"])
     result = CANNY.check(params, tmp_path)
     assert result.passed, result.details
 
@@ -81,3 +97,17 @@ def test_sixteen_bits_are_read_in_full(tmp_path: Path, suffix: str) -> None:
     np.testing.assert_array_equal(
         grey_image(str(tmp_path / f"deep.{suffix}"), 0), (pixels / 65535.0).astype(np.float32)
     )
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here to compile the source as CUDA")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_source_compiles_as_cuda(tmp_path: Path, architecture: str) -> None:
+    source = tmp_path / "canny.cu"
+    source.write_text(source_text(LABEL.variant("cuda")))
+    command = ["nvcc", "-ptx", "--fmad=false", f"-arch={architecture}", "-o", str(tmp_path / "canny.ptx"), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ptx = (tmp_path / "canny.ptx").read_text()
+    assert "fma.rn.f32" not in ptx
+    entries = set(re.findall(r"^KERNEL (\w+)", LABEL.variant("cuda").source_path().read_text(), re.MULTILINE))
+    assert set(re.findall(r"\.entry (\w+)", ptx)) == entries
