@@ -149,7 +149,11 @@ def instance_to_problem(document: Any) -> Problem:
         bandwidth.append(_number(link.get("bandwidth_bytes_per_s"), f"{where}.bandwidth_bytes_per_s", positive=True))
         link_lanes.append(lane_ids(link, where, f"link {link['from']}>{link['to']}"))
 
-    size = [_bytes(d.get("size_bytes"), f"$.data[{i}].size_bytes") for i, d in enumerate(data)]
+    # Sizes of the literature's examples are seconds and may be fractions; planned buffers need whole bytes.
+    whole = any(m.get("capacity_bytes") is not None for m in memories)
+    read_size = _bytes if whole else _number
+    size = [read_size(d.get("size_bytes"), f"$.data[{i}].size_bytes") for i, d in enumerate(data)]
+    size_type = np.int64 if all(x == int(x) and x < 2**62 for x in size) else np.float64
     homes = [
         [_find(memory_index, h, f"$.data[{i}].home", "memory") for h in _strings(d, "home", f"$.data[{i}]")]
         for i, d in enumerate(data)
@@ -282,7 +286,7 @@ def instance_to_problem(document: Any) -> Problem:
         data_names=tuple(data_index),
         version_data=np.array(version_data, np.int32),
         version_number=np.array(version_number, np.int32),
-        version_size_bytes=np.array([size[d] for d in version_data], np.int64),
+        version_size_bytes=np.array([size[d] for d in version_data], size_type),
         version_producer=np.array(producer, np.int32),
         home_ptr=home_ptr,
         home_memories=home_memories,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 
+from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.core import arrays
 from heterotask_core.planning.listing import Rule, cpop_rule, finish, heft_rule, peft_rule, place
@@ -40,12 +40,18 @@ class PortfolioPlanner:
         if progress is not None:
             progress(0, float(placed.makespan_s))
         found, count = improve(problem, view, rule, placed, budget=budget, deadline_s=deadline, progress=progress)
-        schedule = finish(problem, found, planner=self.name, seed=budget.seed, evaluations=count)
-        if (problem.memory_capacity_bytes >= 0).any():
-            # Memory may turn the order around: the list schedules are tried with it too.
-            fitted = [finish(problem, p, planner=self.name, seed=budget.seed, evaluations=count) for p, _ in passes]
-            schedule = min([schedule, *fitted], key=lambda s: s.makespan_s)
-        return replace(schedule, evaluations=count)
+        # Memory may turn the order around, or make a plan impossible: then the list schedules are tried with it too.
+        limited = bool((problem.memory_capacity_bytes >= 0).any())
+        fitted: list[Schedule] = []
+        failure: InfeasiblePlanError | None = None
+        for candidate in [found, *(p for p, _ in passes if limited)]:
+            try:
+                fitted.append(finish(problem, candidate, planner=self.name, seed=budget.seed, evaluations=count))
+            except InfeasiblePlanError as error:
+                failure = failure or error
+        if not fitted and failure is not None:
+            raise failure
+        return min(fitted, key=lambda s: s.makespan_s)
 
 
 PORTFOLIO = PortfolioPlanner()
