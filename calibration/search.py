@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 from skopt import Optimizer
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from heterotask_core.profiling.costs import DISPATCH_BOUNDS_S, SCALE_BOUNDS, Overheads
 
@@ -133,11 +135,13 @@ def _is_power_of_two(value: int) -> bool:
     return value & (value - 1) == 0
 
 
-class _quiet(warnings.catch_warnings):  # noqa: N801
-    """Silences what scikit-optimize says about points asked twice and about hyperparameters at their bounds."""
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what scikit-optimize says about points asked twice and hyperparameters at bounds; one BLAS thread.
 
-    def __enter__(self) -> None:
-        super().__enter__()
+    Matrices of a few dozen rows gain nothing from threads, which take the cores from the program measured.
+    """
+    with warnings.catch_warnings(), threadpool_limits(1):
         warnings.filterwarnings("ignore", message="The objective has been evaluated at", module="skopt")
         warnings.filterwarnings("ignore", module="sklearn.gaussian_process")
-        warnings.filterwarnings("ignore", message="The optimal value found for", module="skopt")
+        yield

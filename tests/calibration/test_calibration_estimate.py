@@ -1,11 +1,10 @@
-"""Estimation from traces with known overheads, and the drift band."""
+"""Estimation from traces with known overheads."""
 
 import numpy as np
 import polars as pl
 import pytest
 from calibration_toy import KINDS, ToyEvaluator
 
-from calibration.drift import Band, check_drift
 from calibration.estimate import estimate_overheads
 from heterotask_core.errors import CalibrationError, StoreError
 from heterotask_core.profiling.costs import Overheads
@@ -106,28 +105,3 @@ def test_unusable_traces_are_refused():
     _, trace = evaluator.measure(evaluator.plan(Overheads())[0], 1)
     with pytest.raises(CalibrationError, match="names device 'ocl0'"):
         estimate_overheads([(trace, Overheads())], device_kinds={}, link_kinds={})
-
-
-def test_the_band_holds_99_of_100_further_runs():
-    rng = np.random.default_rng(4)
-    inside = 0
-    for _ in range(2000):
-        *runs, further = np.exp(rng.normal(0, 0.02, 16))
-        band = Band.of(runs)
-        inside += band.low_s <= further <= band.high_s
-    assert 0.982 <= inside / 2000 <= 0.997
-
-
-def test_three_runs_outside_on_one_side_are_drift():
-    band = Band(1.0, 0.95, 1.05, 20)
-    slower = check_drift(band, [1.0, 1.2, 1.3, 1.25])
-    assert (slower.drifted, slower.text) == (True, "drift: the last 3 runs are 25.0% slower than calibrated")
-    assert slower.change == pytest.approx(0.25)
-    assert check_drift(band, [0.9, 0.8, 0.9]).text == "drift: the last 3 runs are 10.0% faster than calibrated"
-    for runs in ([1.2, 1.2], [1.2, 1.0, 1.2], [1.2, 0.9, 1.2], [1.2, 1.2, 1.2, 1.0], []):
-        assert not check_drift(band, runs).drifted
-
-
-def test_a_band_needs_three_runs():
-    with pytest.raises(CalibrationError, match="at least 3 runs"):
-        Band.of([1.0, 1.1])

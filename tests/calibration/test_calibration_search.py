@@ -35,7 +35,7 @@ def test_bounds_hold_at_the_corners():
     assert SPACE.apply(Overheads(), [-LOG_RANGE] * 5).dispatch_s == {"cpu": 0.0, "opencl": 0.0}
 
 
-def run(seed, *, noise=0.01, steps=16):
+def run(seed, *, noise=0.01, steps=12):
     space = Space.of(("cpu", "opencl"), ())
     rng = np.random.default_rng(seed)
     search, points, best = Search(space, seed=seed), [], np.array([0.5, -0.7, 0.2])
@@ -59,6 +59,6 @@ def test_improvement_is_infinite_before_a_model_and_below_the_noise_on_a_plateau
     assert search.expected_improvement([0.0] * 5) == math.inf
     assert search.ranking() == []
     rng = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(14):
         search.tell(search.ask(), 0.01 * rng.standard_normal())
     assert search.expected_improvement(search.ask()) < 0.01
