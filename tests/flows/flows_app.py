@@ -1,0 +1,42 @@
+"""The smallest application: one NumPy kernel writes a file that the check reads."""
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from heterotask_core.app import CheckResult
+from heterotask_core.graph import TaskGraph
+from heterotask_core.kernel import Kernel, OutputPath, Variant
+
+
+def squares(*, dst, path):
+    dst[:] = np.arange(len(dst)) ** 2
+    np.save(path, dst)
+
+
+SQUARES = Kernel("squares", __name__, writes=("dst",), variants=(Variant("numpy", "cpu", f"{__name__}:squares"),))
+
+
+class Params(BaseModel):
+    n: int = Field(default=16, ge=1)
+
+
+class Tiny:
+    name = "tiny"
+    summary = "Squares, twice"
+    Params = Params
+
+    def build(self, params):
+        graph = TaskGraph("tiny")
+        for i in range(2):
+            item = graph.data(f"x{i}", shape=(params.n,), dtype="int64")
+            graph.add(SQUARES, name=f"s{i}", writes={"dst": item}, params={"path": OutputPath(f"s{i}.npy")})
+        return graph
+
+    def check(self, params, output_dir):
+        same = np.array_equal(np.load(Path(output_dir) / "s0.npy"), np.arange(params.n) ** 2)
+        return CheckResult(same, "squares")
+
+
+TINY = Tiny()
