@@ -30,6 +30,8 @@ STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
 STALL_GRACE_S = 20.0
 """A job ends when nothing moves for max(minimum, factor × longest planned op) + grace (first calls compile)."""
+WARM_UP_BELOW_S = 10.0
+"""Programs that are planned to take longer are not run once more only to warm up."""
 _POLL_S = 0.02
 _DRAIN_S = 2.0
 """How long the job may take to end by itself after a rank has failed or died."""
@@ -44,7 +46,7 @@ class RunResult:
     makespan_s: tuple[float, ...]
     """First kernel start to last kernel end, one a repeat."""
     completion_s: float
-    """Start of the MPI job to its end: loading, all repeats, gathering."""
+    """Start of the MPI job to its end: loading, warm-up, all repeats, gathering."""
     arena_peak_bytes: dict[str, int]
     """Memory → end of the highest byte that any executed op used."""
     output_dir: Path
@@ -58,10 +60,13 @@ def execute(
     repeats: int = 1,
     progress: Callable[[int, int], None] | None = None,
     timeout_s: float | None = None,
+    warm_up: bool | None = None,
 ) -> RunResult:
     """Run ``program`` ``repeats`` times, separated by barriers, in one MPI job on this host.
 
-    Result files go to ``output_dir``. ``progress(done, total)`` counts ops on lanes over all repeats and is
+    With ``warm_up`` it is run once more before, and that pass is not in the result: first calls load or compile
+    code, which profiled times leave out. None: where the planned makespan is below ``WARM_UP_BELOW_S``.
+    Result files go to ``output_dir``. ``progress(done, total)`` counts ops on lanes over all passes and is
     called from this thread.
 
     Raises:
@@ -77,9 +82,12 @@ def execute(
     token = f"heterotask-{uuid.uuid4().hex[:12]}"
     nodes = list(dict.fromkeys(role.node for role in program.ranks))
     longest_s = float(np.max(program.op_duration_s, initial=0.0))
+    if warm_up is None:
+        warm_up = float(np.max(program.op_start_s + program.op_duration_s, initial=0.0)) < WARM_UP_BELOW_S
+    passes = repeats + warm_up
     spec = JobSpec(
         output_dir=str(output_dir.resolve()),
-        repeats=repeats,
+        repeats=passes,
         stall_s=max(STALL_MIN_S, STALL_FACTOR * longest_s) + STALL_GRACE_S,
         arenas={node: str(SHM / f"{token}-{i}") for i, node in enumerate(nodes)},
         devices={d.name: {"kind": d.kind, "selector": d.selector, "memory": d.memory} for d in platform.devices},
@@ -91,9 +99,9 @@ def execute(
         worker = [sys.executable, "-m", "mpi4py", "-m", "heterotask_core.runtime.worker", str(folder)]
         command = launcher.command(n_ranks=len(program.ranks), argv=worker)
         start_s = time.monotonic()
-        _run(command, folder, program, counters, repeats, progress, timeout_s)
+        _run(command, folder, program, counters, passes, progress, timeout_s)
         completion_s = time.monotonic() - start_s
-        return _result(folder, program, completion_s, output_dir)
+        return _result(folder, program, completion_s, output_dir, skip=passes - repeats)
     finally:
         _clean(folder, spec)
 
@@ -186,10 +194,10 @@ def _tail(text: str) -> str:
     return " | ".join(lines[-4:]) or "(nothing)"
 
 
-def _result(folder: Path, program: Program, completion_s: float, output_dir: Path) -> RunResult:
+def _result(folder: Path, program: Program, completion_s: float, output_dir: Path, *, skip: int) -> RunResult:
     """Return the gathered trace, each repeat counted from its first kernel start."""
     with np.load(folder / "result.npz", allow_pickle=False) as stored:
-        start_s, finish_s, peaks = stored["start_s"], stored["finish_s"], stored["peak_bytes"]
+        start_s, finish_s, peaks = stored["start_s"][skip:], stored["finish_s"][skip:], stored["peak_bytes"]
     kernels = program.op_kind == OpKind.KERNEL
     if kernels.any():
         zero_s = start_s[:, kernels].min(axis=1, keepdims=True)
