@@ -167,7 +167,8 @@ class _Lowering:
                     if self.residencies[old].slot < 0:
                         self.residencies[old].slot, slots = slots, slots + 1
                     self.residencies[new].slot = self.residencies[old].slot
-                    record.reuse |= set(others)
+                    if self.residencies[old].size_bytes > 0:
+                        record.reuse |= set(others)
                 else:
                     self.copy_before(op, old, new)
         for r in self.residencies:

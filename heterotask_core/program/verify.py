@@ -110,8 +110,7 @@ def _accesses(program: Program) -> list[tuple[list[int], list[int]]]:
         for a in range(program.argument_ptr[task], program.argument_ptr[task + 1]):
             residency = int(program.argument_residency[a])
             made = producer[program.residency_version[residency]] == task
-            copied = bool(found[residency][0]) and made
-            found[residency][1 if not made or copied else 0].append(op)
+            found[residency][0 if made else 1].append(op)
             taken = program.meta["argument_taken"][a]
             if taken >= 0:
                 found[taken][1].append(op)
@@ -150,13 +149,20 @@ def _residency(program: Program, reach: list[int], accesses: list[tuple[list[int
     for r, (writers, readers) in enumerate(accesses):
         what = program.item_names[program.version_item[program.residency_version[r]]]
         memory = program.memory_names[program.residency_memory[r]]
-        if len(writers) != 1:
+        # An update that cannot take over has two: the copy inside the memory, then the task.
+        copied = len(writers) == 2 and program.op_kind[writers[0]] == OpKind.COPY and program.op_task[writers[1]] >= 0
+        if len(writers) != 1 and not copied:
             raise ProgramError(f"{what!r} in {memory} has {len(writers)} writers, not 1; plan again")
+        if copied and not reach[writers[1]] >> writers[0] & 1:
+            raise ProgramError(
+                f"{op_name(program, writers[1])} updates {what!r} in {memory} without waiting for "
+                f"{op_name(program, writers[0])}; plan again"
+            )
         for op in readers:
-            if not reach[op] >> writers[0] & 1:
+            if not reach[op] >> writers[-1] & 1:
                 raise ProgramError(
                     f"{op_name(program, op)} reads {what!r} in {memory} without waiting for "
-                    f"{op_name(program, writers[0])}; plan again"
+                    f"{op_name(program, writers[-1])}; plan again"
                 )
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from program_cases import random_program
 
@@ -84,6 +84,8 @@ def test_simulation_is_the_longest_path(seed, n_nodes):
 
 @settings(max_examples=15, deadline=None)
 @given(SEEDS)
+@example(32)  # an update of an empty item
+@example(141)  # a reader of an update that needed a copy
 def test_a_dropped_dependency_is_rejected_or_redundant(seed):
     program, _ = random_program(seed)
     for edge in range(len(program.dep_ops)):
