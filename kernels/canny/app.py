@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -69,7 +70,9 @@ class Canny:
         """Compare ``edges.png`` with the untiled NumPy reference (equal) and with ``skimage.feature.canny``."""
         try:
             from PIL import Image
-            from skimage.feature import canny
+            from skimage import feature
+
+            canny: Callable[..., Any] = feature.canny
         except ImportError as error:
             raise MissingExtraError(f"the check needs {error.name}: pip install 'heterotask[apps]'") from error
         path = output_dir / "edges.png"

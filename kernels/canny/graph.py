@@ -15,7 +15,7 @@ OPPOSITE = {"N": "S", "S": "N", "W": "E", "E": "W", "NW": "SE", "SE": "NW", "NE"
 
 
 def _numpy(function: str) -> Variant:
-    return Variant("numpy", "cpu", f"{NUMPY}:{function}", requires=("numpy", "scipy"))
+    return Variant("numpy", "cpu", f"{NUMPY}:{function}", requires=("numpy", "scipy"), warm_up=True)
 
 
 def _all(function: str, scratch: Callable[..., int] | None = None) -> tuple[Variant, ...]:
@@ -23,7 +23,7 @@ def _all(function: str, scratch: Callable[..., int] | None = None) -> tuple[Vari
     source = "kernels.canny:canny.cl"
     return (
         _numpy(function),
-        Variant("numba", "cpu", f"kernels.canny.numba_variants:{function}", requires=("numba", "scipy")),
+        Variant("numba", "cpu", f"kernels.canny.numba_variants:{function}", requires=("numba", "scipy"), warm_up=True),
         Variant("opencl", "opencl", gpu, source=source, requires=("pyopencl",), scratch_bytes=scratch),
         Variant("cuda", "cuda", gpu, source=source, requires=("cupy",), scratch_bytes=scratch),
     )
@@ -68,7 +68,13 @@ SPREAD = Kernel(
 APPLY = Kernel(
     "apply", __name__, reads=("labels", "frame"), writes=("edges",), variants=_all("apply", gpu_variants.apply_scratch)
 )
-STORE = Kernel("store", __name__, reads=("tiles",), variants=(_numpy("store"),), sink=True)
+STORE = Kernel(
+    "store",
+    __name__,
+    reads=("tiles",),
+    variants=(Variant("numpy", "cpu", f"{NUMPY}:store", requires=("numpy", "scipy")),),
+    sink=True,
+)
 
 Cell = tuple[int, int]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,11 @@ def grey_image(image: str, size: int) -> np.ndarray[Any, Any]:
 def _mirrored(size: int) -> np.ndarray[Any, Any]:
     try:
         from skimage import data
+
+        retina: Callable[[], object] = data.retina
     except ImportError as error:
         raise MissingExtraError("the built-in picture needs scikit-image: pip install 'heterotask[apps]'") from error
-    grey = _to_grey(data.retina(), "retina")
+    grey = _to_grey(np.asarray(retina()), "retina")
     rows, columns = grey.shape
     return np.ascontiguousarray(
         np.pad(grey, ((0, max(0, size - rows)), (0, max(0, size - columns))), mode="symmetric")[:size, :size]
@@ -57,8 +60,10 @@ def _read(image: str) -> np.ndarray[Any, Any]:
         from PIL import Image
 
         with Image.open(path) as picture:
-            if picture.mode in ("P", "1", "CMYK", "YCbCr", "LA", "PA"):
-                picture = picture.convert("L" if picture.mode in ("1", "LA") else "RGB")
+            if picture.mode in ("1", "LA"):
+                return np.asarray(picture.convert("L"))
+            if picture.mode in ("P", "PA", "CMYK", "YCbCr"):
+                return np.asarray(picture.convert("RGB"))
             return np.asarray(picture)
     except ImportError as error:
         raise MissingExtraError(f"reading {image!r} needs {error.name}: pip install 'heterotask[apps]'") from error

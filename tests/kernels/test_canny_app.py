@@ -15,6 +15,7 @@ from heterotask_core.errors import ApplicationError
 from heterotask_core.runtime.devices.base import source_text
 from kernels.canny.app import CANNY, CannyParams
 from kernels.canny.graph import LABEL
+from kernels.canny.images import grey_image
 
 
 def opencl_devices() -> bool:
@@ -65,6 +66,33 @@ def test_retina_matches_skimage(tmp_path: Path, sigma: float) -> None:
     assert result.passed, result.details
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_long_weak_components_are_followed_through_many_tiles(tmp_path: Path, variant: str) -> None:
+    noise = np.random.default_rng(3).integers(0, 256, (150, 170), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    params = CannyParams(image=str(tmp_path / "noise.png"), tile=16, sigma=0.8, low=0.02, high=1.6)
+    run_serially(CANNY.build(params), tmp_path, [variant])
+    result = CANNY.check(params, tmp_path)
+    assert result.passed, result.details
+    strict = params.model_copy(update={"low": 1.6})
+    assert not CANNY.check(strict, tmp_path).passed
+
+
+def test_colour_becomes_grey_by_luminance(tmp_path: Path) -> None:
+    pixels = np.zeros((3, 4, 3), dtype=np.uint8)
+    pixels[0, 0], pixels[0, 1], pixels[0, 2] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
+    Image.fromarray(pixels).save(tmp_path / "colour.png")
+    grey = grey_image(str(tmp_path / "colour.png"), 0)
+    np.testing.assert_allclose(grey[0], [0.2125, 0.7154, 0.0721, 0.0], rtol=1e-6)
+
+
+def test_thresholds_and_tile_that_cannot_work_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ApplicationError, match=r"low=0\.5 is above high=0\.2"):
+        CANNY.build(CannyParams(low=0.5))
+    with pytest.raises(ApplicationError, match="smaller than the Gaussian's radius 40"):
+        CANNY.build(CannyParams(tile=16, sigma=10.0))
+
+
 def test_check_refuses_one_wrong_pixel(tmp_path: Path) -> None:
     params = CannyParams(image=picture(tmp_path, 40, 40), tile=16)
     run_serially(CANNY.build(params), tmp_path, [])
@@ -90,8 +118,6 @@ def test_bad_pictures_are_refused_in_one_line(tmp_path: Path, content: object, m
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 def test_sixteen_bits_are_read_in_full(tmp_path: Path, suffix: str) -> None:
-    from kernels.canny.images import grey_image
-
     pixels = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4000
     Image.fromarray(pixels).save(tmp_path / f"deep.{suffix}")
     np.testing.assert_array_equal(
