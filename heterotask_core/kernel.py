@@ -84,6 +84,8 @@ class Variant:
     supports: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], bool] | None = None
     scratch_bytes: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], int] | None = None
     blocking: bool = False
+    warm_up: bool = False
+    """Host variants: called once on zeros before the start, which brings imports, compiled code and input files in."""
     exact: bool = True
     """Bit-identical to the reference variant."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from heterotask_core.errors import KernelError, ProgramError
 from heterotask_core.kernel import find_kernel
 from heterotask_core.program.model import LaneKind, OpKind
 from heterotask_core.runtime.context import LANE_QUEUE, Context
-from heterotask_core.runtime.devices.base import Argument, Backend, Event, Launcher, open_backend
+from heterotask_core.runtime.devices.base import Argument, Backend, Event, Launcher, by_role, open_backend
 from heterotask_core.runtime.loop import Loop
 
 SLEEP_S = 50e-6
@@ -87,7 +90,7 @@ def _bind_tasks(context: Context, backend: Backend, memory: int) -> dict[int, La
 def _warm_up(context: Context) -> None:
     """Call each host variant once on zeros of its own before the start barrier: imports, compiled code, input files.
 
-    Kernels with effects outside their outputs are left alone. A variant may refuse zeros; the real call then tells.
+    Only variants that declare ``warm_up``. One may refuse zeros; the real call then tells.
     """
     program = context.program
     seen: set[tuple[str, str, str]] = set()
@@ -97,11 +100,10 @@ def _warm_up(context: Context) -> None:
                 continue
             task = int(program.op_task[op])
             call = program.calls[int(program.task_call[task])]
-            kernel = find_kernel(call.module, call.kernel)
-            if (call.module, call.kernel, call.variant) in seen or kernel.sink:
+            variant = find_kernel(call.module, call.kernel).variant(call.variant)
+            if (call.module, call.kernel, call.variant) in seen or not variant.warm_up:
                 continue
             seen.add((call.module, call.kernel, call.variant))
-            variant = kernel.variant(call.variant)
             values = by_role(_arguments(context, task), lambda a: np.zeros(a.shape, a.dtype))
             values |= {name: _resolve(value, context) for name, value in call.params.items()}
             if variant.scratch_bytes is not None:
