@@ -42,7 +42,9 @@ class _Residency:
     version: int
     size_bytes: int
     writer: int
-    """Op that fills it."""
+    """Op that writes it first: for an update that cannot take over the copy, else ``completed_by``."""
+    completed_by: int
+    """Op that its readers wait for."""
     ready_s: float
     slot: int = -1
     readers: list[int] = field(default_factory=list)
@@ -59,7 +61,7 @@ class _Lowering:
 
     def fill(self, version: int, memory: int, writer: int) -> int:
         size = int(self.problem.version_size_bytes[version])
-        self.residencies.append(_Residency(memory, version, size, writer, self.ops[writer].finish_s))
+        self.residencies.append(_Residency(memory, version, size, writer, writer, self.ops[writer].finish_s))
         index = len(self.residencies) - 1
         self.held[version, memory].append(index)
         return index
@@ -182,10 +184,12 @@ class _Lowering:
         copy = _Op(OpKind.COPY, -1, old, new, start_s, finish_s, list(record.lanes))
         self.ops.append(copy)
         index = len(self.ops) - 1
-        copy.data = {self.residencies[old].writer}
+        # The old stay may itself be a copied update: its value is there when its task, not its copy, is done.
+        complete = self.residencies[old].completed_by
+        copy.data = {complete}
         self.residencies[old].readers = [index if o == op else o for o in self.residencies[old].readers]
         self.residencies[new].writer = index
-        record.data.discard(self.residencies[old].writer)
+        record.data.discard(complete)
         record.data.add(index)
         self.residencies[new].readers.append(op)
 

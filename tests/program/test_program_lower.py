@@ -55,6 +55,7 @@ def drop(program, edge):
 
 @CASE
 @given(SEEDS, st.integers(1, 3))
+@example(91164, 1)  # a copied update of a copied update
 def test_lowered_programs_verify(seed, n_nodes):
     program, _ = random_program(seed, n_nodes=n_nodes)
     verify(program)
