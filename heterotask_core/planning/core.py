@@ -136,7 +136,7 @@ def arrays(problem: Problem) -> Arrays:
     )
 
 
-@nb.njit(cache=True)  # type: ignore[misc]
+@nb.njit(cache=True)
 def _gap(lane_start, lane_finish, lane_length, lanes, first, last, ready, duration, held):  # type: ignore[no-untyped-def]
     """Return the earliest start from ``ready`` on that is free on all lanes; ``held`` are tentative holds."""
     t = ready
@@ -160,7 +160,7 @@ def _gap(lane_start, lane_finish, lane_length, lanes, first, last, ready, durati
     return t
 
 
-@nb.njit(cache=True)  # type: ignore[misc]
+@nb.njit(cache=True)
 def _hold(lane_start, lane_finish, lane_length, lane, start, finish):  # type: ignore[no-untyped-def]
     """Reserve an interval of a lane; intervals that touch become one."""
     if finish <= start:
@@ -189,7 +189,7 @@ def _hold(lane_start, lane_finish, lane_length, lane, start, finish):  # type: i
     lane_length[lane] = n + 1
 
 
-@nb.njit(cache=True)  # type: ignore[misc]
+@nb.njit(cache=True)
 def _route(a, there, size, memory, lane_start, lane_finish, lane_length, held):  # type: ignore[no-untyped-def]
     """Return (arrival, hops as (link, start, finish), last hop first) of the earliest route to ``memory``."""
     n = len(there)
@@ -238,7 +238,7 @@ def _route(a, there, size, memory, lane_start, lane_finish, lane_length, held): 
     return best[memory], hops
 
 
-@nb.njit(cache=True)  # type: ignore[misc]
+@nb.njit(cache=True)
 def decode(a, priority, bias, forced):  # type: ignore[no-untyped-def]
     """Place all tasks: the ready one of highest priority (then lowest index) where finish + bias is smallest.
 
@@ -301,12 +301,12 @@ def decode(a, priority, bias, forced):  # type: ignore[no-untyped-def]
             failed = t
             break
         for move in best_plan:
-            v, link, start, finish = move
-            moves.append((start, finish, v, link))
-            there[v, a.link_target[link]] = min(there[v, a.link_target[link]], finish)
+            link, begin, end = move[1], move[2], move[3]
+            moves.append((begin, end, move[0], link))
+            there[move[0], a.link_target[link]] = min(there[move[0], a.link_target[link]], end)
             if a.contention:
                 for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
-                    _hold(lane_start, lane_finish, lane_length, a.link_lanes[i], start, finish)
+                    _hold(lane_start, lane_finish, lane_length, a.link_lanes[i], begin, end)
         for i in range(a.device_lane_ptr[best_device], a.device_lane_ptr[best_device + 1]):
             _hold(lane_start, lane_finish, lane_length, a.device_lanes[i], best_start, best_finish)
         device[t], start_s[t], finish_s[t] = best_device, best_start, best_finish
@@ -317,7 +317,7 @@ def decode(a, priority, bias, forced):  # type: ignore[no-untyped-def]
             successor = a.edge_target[k]
             waiting[successor] -= 1
             if waiting[successor] == 0:
-                heapq.heappush(ready, (-priority[successor], np.int64(successor)))
+                heapq.heappush(ready, (-priority[successor], np.int64(successor)))  # type: ignore[misc]
     if failed < 0:
         none = [(np.int64(0), 0.0, 0.0) for _ in range(0)]
         for v in range(len(a.version_size)):

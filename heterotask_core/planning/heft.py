@@ -1,30 +1,7 @@
-"""HEFT (Topcuoglu, Hariri & Wu, TPDS 2002) over devices and variants, with transfers on lanes."""
+"""HEFT (Topcuoglu, Hariri & Wu, TPDS 2002): upward rank, earliest finish."""
 
 from __future__ import annotations
 
-from heterotask_core.planning.base import Budget, Progress
-from heterotask_core.planning.bounds import lower_bound_s
-from heterotask_core.planning.listing import Analysis, list_schedule, to_schedule
-from heterotask_core.planning.problem import Problem
-from heterotask_core.planning.schedule import Schedule
+from heterotask_core.planning.listing import ListPlanner, heft_rule
 
-
-class Heft:
-    """Rank by upward rank over mean costs; the device with the smallest EFT. Ignores the budget."""
-
-    name = "heft"
-
-    def plan(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        warm_start: Schedule | None = None,
-        progress: Progress | None = None,
-    ) -> Schedule:
-        """Return HEFT's schedule; raises :class:`~heterotask_core.errors.InfeasiblePlanError`."""
-        analysis = Analysis(problem)
-        placer = list_schedule(analysis, analysis.rank_u(), lambda t, d, eft: eft)
-        return to_schedule(
-            placer, planner=self.name, seed=budget.seed, evaluations=0, lower_bound_s=lower_bound_s(problem)
-        )
+HEFT = ListPlanner("heft", heft_rule)

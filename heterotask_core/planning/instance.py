@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from heterotask_core.errors import InstanceError
-from heterotask_core.planning.problem import I32, I64, Problem
+from heterotask_core.planning.problem import F64, I32, I64, Problem
 from heterotask_core.planning.schedule import Buffers, Schedule
 
 INSTANCE_FORMAT = "heterotask-instance/1"
@@ -153,7 +153,7 @@ def instance_to_problem(document: Any) -> Problem:
     whole = any(m.get("capacity_bytes") is not None for m in memories)
     read_size = _bytes if whole else _number
     size = [read_size(d.get("size_bytes"), f"$.data[{i}].size_bytes") for i, d in enumerate(data)]
-    size_type = np.int64 if all(x == int(x) and x < 2**62 for x in size) else np.float64
+    integral = all(x == int(x) and x < 2**62 for x in size)
     homes = [
         [_find(memory_index, h, f"$.data[{i}].home", "memory") for h in _strings(d, "home", f"$.data[{i}]")]
         for i, d in enumerate(data)
@@ -243,11 +243,12 @@ def instance_to_problem(document: Any) -> Problem:
         task_class.append(classes[key_text])
 
     final = [-1] * len(version_data)
-    for i, d in enumerate(data):
-        if d.get("final"):
-            final[latest[i]] = _find(memory_index, d["final"], f"$.data[{i}].final", "memory")
+    for i, item in enumerate(data):
+        if item.get("final"):
+            final[latest[i]] = _find(memory_index, item["final"], f"$.data[{i}].final", "memory")
             if producer[latest[i]] < 0 and not homes[i]:
-                raise InstanceError(f"$.data[{i}].final: {d['name']!r} is never written and has no home")
+                raise InstanceError(f"$.data[{i}].final: {item['name']!r} is never written and has no home")
+    sizes: F64 = np.array([size[d] for d in version_data], np.float64)
     n_classes = len(tables)
     best = np.array([t.argmin(axis=0) for t in tables], np.int32).reshape(n_classes, len(devices))
     cost = np.array([t.min(axis=0) for t in tables]).reshape(n_classes, len(devices))
@@ -286,7 +287,7 @@ def instance_to_problem(document: Any) -> Problem:
         data_names=tuple(data_index),
         version_data=np.array(version_data, np.int32),
         version_number=np.array(version_number, np.int32),
-        version_size_bytes=np.array([size[d] for d in version_data], size_type),
+        version_size_bytes=sizes.astype(np.int64) if integral else sizes,
         version_producer=np.array(producer, np.int32),
         home_ptr=home_ptr,
         home_memories=home_memories,

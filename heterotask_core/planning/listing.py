@@ -61,7 +61,7 @@ def _mean_transfer_s(problem: Problem, used: I32, size: float) -> float:
     return float(np.mean(latency[index]) + size * np.mean(per_byte[index]))
 
 
-@nb.njit(cache=True)  # type: ignore[misc]
+@nb.njit(cache=True)
 def _oct(pointer, target, edge_s, cost_s, task_class, device_memory, n_memories):  # type: ignore[no-untyped-def]
     n, n_devices = len(task_class), len(device_memory)
     table = np.zeros((n, n_devices))
@@ -89,7 +89,7 @@ def _oct(pointer, target, edge_s, cost_s, task_class, device_memory, n_memories)
     return table, rank
 
 
-@nb.njit(cache=True)  # type: ignore[misc]
+@nb.njit(cache=True)
 def _ranks(pointer, target, edge_s, mean_s):  # type: ignore[no-untyped-def]
     n = len(mean_s)
     up, down = mean_s.copy(), np.zeros(n)
@@ -202,8 +202,3 @@ class ListPlanner:
         if progress is not None:
             progress(0, schedule.makespan_s)
         return schedule
-
-
-PEFT = ListPlanner("peft", peft_rule)
-HEFT = ListPlanner("heft", heft_rule)
-CPOP = ListPlanner("cpop", cpop_rule)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Planner
-from heterotask_core.planning.listing import CPOP, HEFT, PEFT
+from heterotask_core.planning.cpop import CPOP
+from heterotask_core.planning.heft import HEFT
+from heterotask_core.planning.peft import PEFT
 from heterotask_core.planning.portfolio import PORTFOLIO
 
 _PLANNERS: dict[str, Planner] = {p.name: p for p in (PORTFOLIO, PEFT, HEFT, CPOP)}
