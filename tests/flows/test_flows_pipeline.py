@@ -13,8 +13,8 @@ from prefect.client.schemas.filters import (
 )
 from prefect.testing.utilities import prefect_test_harness
 
-from flows.flows import execute, pipeline
-from flows.params import ExecuteParams, PipelineParams
+from flows.flows import calibrate, execute, pipeline
+from flows.params import CalibrateParams, ExecuteParams, PipelineParams
 from heterotask_core.errors import StoreError
 
 pytestmark = [
@@ -88,3 +88,18 @@ def test_a_failing_step_fails_the_run_with_our_message(ran):
     assert state.is_failed()
     with pytest.raises(StoreError, match="'no plan' cannot name a record"):
         state.result()
+
+
+def test_a_calibration_says_what_it_found(ran):
+    _, store = ran
+    state = calibrate(
+        CalibrateParams(app=APP, app_params=["n=8"], devices="cpu:1", store=str(store), evaluations=2),
+        return_state=True,
+    )
+    assert state.is_completed(), state.message
+    assert state.result()["status"] == "nothing to calibrate"
+    tasks, artifacts = _records(state)
+    assert [t.name.rpartition("-")[0] for t in tasks] == ["calibrate"]
+    (page,) = artifacts
+    assert page.key == "flows-app-tiny-calibration"
+    assert "| outcome | nothing to calibrate |" in page.data
