@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -75,24 +76,28 @@ def calibrate_workflow(
 ) -> CalibrationResult:
     """Calibrate a workflow from its stored incumbent and keep the outcome as the new incumbent.
 
+    ``resume`` goes on with an unfinished calibration if there is one; without it an unfinished one is an error.
+
     Raises :class:`~heterotask_core.errors.CalibrationError` when measuring fails three times in a row; the
     incumbent stays as it was.
     """
     profiled = profile_stage(workflow, store, budget_s=profile_budget_s)
     folder = store.folder("calibrations", workflow.key)
     # The journal must outlive a killed process, so it lies beside the record and not in a temporary folder.
-    journal = folder.with_name(f"{folder.name}.journal")
+    journal = folder.with_name(f".{folder.name}.journal")
     evaluator = MachineEvaluator(workflow, profiled, store, journal / "work", planner=planner)
     result = calibrate(
         evaluator,
         record_dir=journal,
         seed=seed,
         max_evaluations=evaluations,
-        resume=resume,
+        resume=resume and journal.exists(),
         incumbent=incumbent_overheads(workflow, store),
         progress=progress,
     )
     with store.new_record("calibrations", workflow.key, status=result.status, application=workflow.app.name) as record:
         (record / "incumbent.json").write_text(json.dumps(asdict(result.overheads), default=dict, indent=1))
         (record / "result.txt").write_text(result.text + "\n")
+        shutil.copytree(journal, record / "journal", ignore=shutil.ignore_patterns("work"))
+    shutil.rmtree(journal)
     return result

@@ -37,7 +37,7 @@ def test_dependencies_follow_from_versions():
 
 
 def test_older_version_stays_valid_for_its_readers():
-    g, tasks = chain()
+    _, tasks = chain()
     assert [v.number for v in tasks[2].inputs] == [1, 1]
 
 

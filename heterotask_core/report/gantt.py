@@ -43,9 +43,10 @@ def gantt_svg(program: Program, trace: pl.DataFrame, *, title: str) -> str:
         ):
             for kernel, a, b in _merge(mine, start, finish, 0.5 / scale):
                 fill = colour.get(kernel, "#bab0ac")
+                width = max((b - a) * scale, 0.3)
                 parts.append(
-                    f'<rect x="{LEFT_PX + a * scale:.2f}" y="{top}" width="{max((b - a) * scale, 0.3):.2f}" height="12" '
-                    f'fill="{fill}" fill-opacity="{opacity}"><title>{escape(kernel)} {(b - a) * 1e3:.3f} ms</title></rect>'
+                    f'<rect x="{LEFT_PX + a * scale:.2f}" y="{top}" width="{width:.2f}" height="12" fill="{fill}" '
+                    f'fill-opacity="{opacity}"><title>{escape(kernel)} {(b - a) * 1e3:.3f} ms</title></rect>'
                 )
     x = LEFT_PX
     for kernel in kernels:

@@ -30,8 +30,6 @@ STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
 STALL_GRACE_S = 20.0
 """A job ends when nothing moves for max(minimum, factor × longest planned op) + grace (first calls compile)."""
-WARM_UP_BELOW_S = 10.0
-"""Programs that are planned to take longer are not run once more only to warm up."""
 _POLL_S = 0.02
 _DRAIN_S = 2.0
 """How long the job may take to end by itself after a rank has failed or died."""
@@ -60,12 +58,12 @@ def execute(
     repeats: int = 1,
     progress: Callable[[int, int], None] | None = None,
     timeout_s: float | None = None,
-    warm_up: bool | None = None,
+    warm_up: bool = False,
 ) -> RunResult:
     """Run ``program`` ``repeats`` times, separated by barriers, in one MPI job on this host.
 
-    With ``warm_up`` it is run once more before, and that pass is not in the result: first calls load or compile
-    code, which profiled times leave out. None: where the planned makespan is below ``WARM_UP_BELOW_S``.
+    With ``warm_up`` it is run once more before, and that pass is not in the result. Without it, host variants
+    that declare ``warm_up`` have been called once before the start barrier.
     Result files go to ``output_dir``. ``progress(done, total)`` counts ops on lanes over all passes and is
     called from this thread.
 
@@ -82,8 +80,6 @@ def execute(
     token = f"heterotask-{uuid.uuid4().hex[:12]}"
     nodes = list(dict.fromkeys(role.node for role in program.ranks))
     longest_s = float(np.max(program.op_duration_s, initial=0.0))
-    if warm_up is None:
-        warm_up = float(np.max(program.op_start_s + program.op_duration_s, initial=0.0)) < WARM_UP_BELOW_S
     passes = repeats + warm_up
     spec = JobSpec(
         output_dir=str(output_dir.resolve()),

@@ -72,8 +72,7 @@ def test_one_node_computes_and_traces(tmp_path, left, right):
     assert (result.start_s.min(axis=1) == 0).all()
     assert result.makespan_s == tuple(result.finish_s.max(axis=1))
     assert result.arena_peak_bytes == {"n0": 5 * SLOT_BYTES}
-    # Three repeats and the warm-up.
-    assert seen[-1] == (24, 24)
+    assert seen[-1] == (18, 18)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
