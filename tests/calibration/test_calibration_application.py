@@ -21,10 +21,14 @@ def ones(*, dst):
 ONES = Kernel("ones", __name__, writes=("dst",), variants=(Variant("numpy", "cpu", f"{__name__}:ones"),))
 
 
+class Params(BaseModel):
+    pass
+
+
 class Ones:
     name = "ones"
     summary = "One task that fills an array"
-    Params = BaseModel
+    Params = Params
 
     def build(self, params):
         graph = TaskGraph("ones")
@@ -38,7 +42,7 @@ class Ones:
 @pytest.mark.mpi
 def test_calibrates_repeatedly_and_keeps_a_record(tmp_path):
     store = Store(tmp_path / "store")
-    workflow = Workflow.of(Ones(), BaseModel(), discover("cpu:1"))
+    workflow = Workflow.of(Ones(), Params(), discover("cpu:1"))
     for resume in (False, True):
         result = calibrate_workflow(workflow, store, evaluations=2, resume=resume, profile_budget_s=0.5)
         assert result.status == "nothing to calibrate"
