@@ -199,9 +199,11 @@ def test_no_child_outlives_an_interrupted_profile(tmp_path):
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
+    # Servers of other test modules may be children of this process too.
+    before = set(psutil.Process().children())
     with pytest.raises(KeyboardInterrupt) as caught:
         profile(pk.small_graph(), platform(), Store(tmp_path), budget_s=60.0, progress=interrupt)
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) - before == set()
     assert caught.value.args == ()
 
 
