@@ -115,6 +115,7 @@ def plan_stage(
     found = store.find("plans", key)
     if found is not None and budget.time_s is None:
         program = load_program(found)
+        verify(program)
         return Plan(program, found, True, simulate(program).makespan_s, float(program.meta["lower_bound_s"]))
     problem = build_problem(workflow.graph, workflow.platform, CostModel.from_profile(profiled), overheads=overheads)
     schedule = find_planner(planner).plan(problem, budget=budget, progress=progress)

@@ -17,6 +17,10 @@ from heterotask_core.planning.listing import Rule
 from heterotask_core.planning.problem import Problem
 
 HISTORY = 30
+SINGLE_SHARE, GROUP_SHARE = 0.35, 0.3
+"""Shares of moves that give one task, or a connected group, another device; the rest change a priority."""
+MAX_GROUP = 6
+"""Most tasks that move together: data-heavy neighbours only pay when they move as one."""
 
 
 def improve(
@@ -39,6 +43,7 @@ def improve(
     rng = np.random.default_rng(budget.seed)
     choices = [np.flatnonzero(np.isfinite(row)) for row in problem.cost_s]
     priority, forced = rule.priority.copy(), placed.device.copy()
+    neighbours = _neighbours(problem)
     no_bias = np.zeros((problem.n_tasks, problem.n_devices))
     best, current = placed, float(placed.makespan_s)
     history = np.full(HISTORY, current)
@@ -48,9 +53,17 @@ def improve(
             if deadline_s is not None and clock() >= deadline_s:
                 break
             task = int(rng.integers(problem.n_tasks))
-            old = forced[task], priority[task]
-            if rng.random() < 0.6:
-                forced[task] = rng.choice(choices[problem.task_class[task]])
+            group = [task]
+            draw = rng.random()
+            if draw < SINGLE_SHARE + GROUP_SHARE:
+                device = rng.choice(choices[problem.task_class[task]])
+                if draw >= SINGLE_SHARE:
+                    group = _connected(neighbours, task, int(rng.integers(2, MAX_GROUP + 1)), rng)
+            old = [(t, forced[t], priority[t]) for t in group]
+            if draw < SINGLE_SHARE + GROUP_SHARE:
+                for t in group:
+                    if np.isfinite(problem.cost_s[problem.task_class[t], device]):
+                        forced[t] = device
             else:
                 other = priority[rng.integers(problem.n_tasks)]
                 priority[task] = np.nextafter(other, np.inf if rng.random() < 0.5 else -np.inf)
@@ -60,7 +73,8 @@ def improve(
             if tried.failed < 0 and (tried.makespan_s <= current or tried.makespan_s <= history[slot]):
                 current = float(tried.makespan_s)
             else:
-                forced[task], priority[task] = old
+                for t, device, rank in old:
+                    forced[t], priority[t] = device, rank
             history[slot] = current
             if tried.failed < 0 and tried.makespan_s < best.makespan_s:
                 best = tried
@@ -69,3 +83,26 @@ def improve(
     except KeyboardInterrupt:
         pass
     return best, count
+
+
+def _neighbours(problem: Problem) -> list[list[int]]:
+    """Return the producers and consumers of every task, without repetition, sorted."""
+    found: list[set[int]] = [set() for _ in range(problem.n_tasks)]
+    for t in range(problem.n_tasks):
+        versions = problem.input_versions[problem.input_ptr[t] : problem.input_ptr[t + 1]]
+        for producer in problem.version_producer[versions].tolist():
+            if producer >= 0:
+                found[t].add(producer)
+                found[producer].add(t)
+    return [sorted(tasks) for tasks in found]
+
+
+def _connected(neighbours: list[list[int]], task: int, size: int, rng: np.random.Generator) -> list[int]:
+    """Return up to ``size`` tasks that hang together, grown from ``task`` at random."""
+    group, edge = [task], list(neighbours[task])
+    while edge and len(group) < size:
+        taken = edge.pop(int(rng.integers(len(edge))))
+        if taken not in group:
+            group.append(taken)
+            edge += neighbours[taken]
+    return group
