@@ -1,0 +1,40 @@
+"""Lower bounds on cases that can be worked out by hand."""
+
+import pytest
+
+from heterotask_core.planning.bounds import lower_bound
+from heterotask_core.planning.instance import instance_to_problem
+
+
+def independent(seconds, *, tasks, lanes=None):
+    """Tasks of one kernel on devices d0, d1, … of one memory."""
+    names = [f"d{i}" for i in range(len(seconds))]
+    devices = [{"name": n, "kind": "cpu", "memory": "m"} for n in names]
+    for device, held in zip(devices, lanes or [], strict=False):
+        device["lanes"] = held
+    return instance_to_problem(
+        {
+            "format": "heterotask-instance/1",
+            "name": "independent",
+            "memories": [{"name": "m", "node": "n0"}],
+            "devices": devices,
+            "links": [],
+            "kernels": {"k": {"seconds": dict(zip(names, seconds, strict=True))}},
+            "data": [],
+            "tasks": [{"name": f"t{i}", "kernel": "k"} for i in range(tasks)],
+        }
+    )
+
+
+def test_work_is_spread_by_speed():
+    assert lower_bound(independent([1.0, 3.0], tasks=4)) == pytest.approx(3.0)
+
+
+def test_devices_that_share_lanes_share_time():
+    # The pair of cores takes 1 s, each core alone 4 s: two cores that work alone are half as fast as the pair.
+    problem = independent([4.0, 4.0, 1.0], tasks=4, lanes=[["a"], ["b"], ["a", "b"]])
+    assert lower_bound(problem) == pytest.approx(4.0)
+
+
+def test_one_task_is_bounded_by_its_fastest_device():
+    assert lower_bound(independent([2.0, 5.0], tasks=1)) == pytest.approx(2.0)
