@@ -51,4 +51,4 @@ def _area_s(problem: Problem) -> float:
     objective = np.append(np.zeros(n), 1.0)
     found = linprog(objective, A_ub=load, b_ub=np.zeros(len(lanes)), A_eq=equal, b_eq=counts, method="highs")
     # The solver's tolerance must not lift the bound above a makespan that meets it.
-    return float(found.fun) * (1 - 1e-7) if found.status == 0 else 0.0
+    return 0.0 if found.fun is None else float(found.fun) * (1 - 1e-7)
