@@ -97,6 +97,8 @@ class TaskGraph:
     """A DAG of tasks over versioned data items, built in program order."""
 
     name: str
+    exact: bool = True
+    """Only exact variants run: every plan gives the same bits. False admits variants that round differently."""
     items: list[DataItem] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     versions: list[Version] = field(default_factory=list)
@@ -197,7 +199,7 @@ class TaskGraph:
 
     def fingerprint(self) -> str:
         """Return a hash of tasks, accesses, shapes, params and kernel sources."""
-        digest = hashlib.sha256(self.name.encode())
+        digest = hashlib.sha256(f"{self.name}|{self.exact}".encode())
         kernels: dict[int, str] = {}
         for task in self.tasks:
             key = id(task.kernel)

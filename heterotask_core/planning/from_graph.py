@@ -20,7 +20,6 @@ def build_problem(
     platform: Platform,
     costs: CostModel,
     *,
-    exact: bool = True,
     overheads: Overheads | None = None,
 ) -> Problem:
     """Return the problem of running ``graph`` on ``platform``.
@@ -49,7 +48,7 @@ def build_problem(
     class_variants: list[tuple[str, ...]] = []
     variant_cost_s: list[F64] = []
     for c, task in enumerate(members):
-        by_device = [_usable(task, device, platform, exact=exact) for device in platform.devices]
+        by_device = [_usable(task, device, platform, exact=graph.exact) for device in platform.devices]
         names = [v.name for v in task.kernel.variants if any(v in usable for usable in by_device)]
         if not names:
             raise InfeasiblePlanError(_no_variant(task, platform))

@@ -70,7 +70,6 @@ def profile(
     store: Store,
     *,
     budget_s: float = 20.0,
-    exact: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """Return the profile, measuring at most about ``budget_s`` seconds beside start-up and compilation.
@@ -78,7 +77,7 @@ def profile(
     ``progress`` is called with (timings taken, timings to take). What was measured is kept even if a later
     timing fails. Raises :class:`ProfileError` naming kernel, variant and device of what failed.
     """
-    wanted = _wanted(graph, platform, exact=exact)
+    wanted = _wanted(graph, platform)
     known = _stored(store)
     missing = [i for i in wanted.values() if i.identity not in known and i.device.kind != "emulated"]
     links, link_samples = _stored_links(store, platform)
@@ -96,7 +95,7 @@ def profile(
     return Profile(timings, links, len(missing), len(timings) - len(missing), _fingerprint(timings, links))
 
 
-def _wanted(graph: TaskGraph, platform: Platform, *, exact: bool) -> dict[Identity, _Item]:
+def _wanted(graph: TaskGraph, platform: Platform) -> dict[Identity, _Item]:
     wanted: dict[Identity, _Item] = {}
     fingerprints: dict[int, str] = {}
     seen: set[tuple[str, tuple[str, ...]]] = set()
@@ -114,7 +113,7 @@ def _wanted(graph: TaskGraph, platform: Platform, *, exact: bool) -> dict[Identi
                 shapes=task.shapes(),
                 device_kind=device.variant_kind,
                 cores=len(device.core_ids),
-                exact=exact,
+                exact=graph.exact,
             ):
                 if id(variant) not in fingerprints:
                     fingerprints[id(variant)] = variant.fingerprint()
