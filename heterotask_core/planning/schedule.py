@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from heterotask_core.planning.problem import F64, I32, I64
+from heterotask_core.planning.problem import F64, I32, I64, Problem
 
 
 @dataclass(frozen=True)
@@ -49,3 +49,17 @@ class Schedule:
     makespan_s: float
     lower_bound_s: float
     buffers: Buffers = field(default_factory=Buffers.empty)
+
+    def link_bytes(self, problem: Problem) -> F64:
+        """Return the bytes moved over each link of ``problem``, (L,); a route of two hops counts on both links."""
+        moved = np.zeros(len(problem.link_source))
+        np.add.at(moved, self.transfer_link, problem.version_size_bytes[self.transfer_version].astype(np.float64))
+        return moved
+
+    def moved_bytes(self, problem: Problem) -> float:
+        """Return the bytes moved over all links together."""
+        return float(problem.version_size_bytes[self.transfer_version].sum())
+
+    def above_optimal(self) -> float | None:
+        """Return by what fraction the makespan can at most exceed the optimum, or None without a lower bound."""
+        return self.makespan_s / self.lower_bound_s - 1.0 if self.lower_bound_s > 0 else None
