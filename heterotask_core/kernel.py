@@ -18,6 +18,10 @@ The device backend compiles ``source`` once and enqueues the launches in order, 
 
 *Array variants* (``device_kind="cuda"``, no ``source``): ``function(**arrays, **params)`` with CuPy arrays,
 called with the rank's compute stream current; it must not synchronise unless ``blocking``.
+
+*Variants on the host of a device* (``device_kind`` "opencl" or "cuda", ``on_host=True``): called like a host
+variant, by the device's rank, with NumPy copies of the device's arrays; what it reads is downloaded before and
+what it writes is uploaded after, inside the same op. For I/O where a node has no CPU device. ``blocking``.
 """
 
 from __future__ import annotations
@@ -28,11 +32,13 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from heterotask_core.errors import KernelError
 
 DEVICE_KINDS = ("cpu", "opencl", "cuda")
+
+Access = Literal["read", "write", "update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +90,10 @@ class Variant:
     supports: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], bool] | None = None
     scratch_bytes: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], int] | None = None
     blocking: bool = False
+    on_host: bool = False
+    """An OpenCL or CUDA variant that the rank's own core computes on copies of the device's arrays; ``blocking``."""
     warm_up: bool = False
-    """Host variants: called once on zeros before the start, which brings imports, compiled code and input files in."""
+    """Host and ``on_host`` variants: called once on zeros before the start, to import, compile and read input files."""
     exact: bool = True
     """Bit-identical to the reference variant."""
 
@@ -152,6 +160,11 @@ class Kernel:
                 raise KernelError(
                     f"kernel {self.name!r}, variant {v.name!r}: device kind {v.device_kind!r} is none of {DEVICE_KINDS}"
                 )
+            if v.on_host and (v.device_kind == "cpu" or v.source or v.scratch_bytes or not v.blocking):
+                raise KernelError(
+                    f"kernel {self.name!r}, variant {v.name!r}: on_host is for blocking OpenCL and CUDA variants "
+                    "without C source and scratch"
+                )
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -165,6 +178,10 @@ class Kernel:
             if v.device_kind == "cpu":
                 return v
         raise KernelError(f"kernel {self.name!r} has no CPU variant to serve as reference")
+
+    def access(self, role: str) -> Access:
+        """Return how the kernel uses a role."""
+        return "read" if role in self.reads else "write" if role in self.writes else "update"
 
     def variant(self, name: str) -> Variant:
         """Return the variant called ``name``; raises :class:`KernelError` with the known names."""

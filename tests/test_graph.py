@@ -15,6 +15,25 @@ BUMP = Kernel("bump", __name__, updates=("x",), variants=(CPU,))
 JOIN = Kernel("join", __name__, reads=("parts",), writes=("dst",), variants=(CPU,))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"device_kind": "cpu", "blocking": True},
+        {"device_kind": "opencl", "blocking": False},
+        {"device_kind": "opencl", "blocking": True, "source": "kernels:a.cl"},
+    ],
+)
+def test_on_host_is_for_blocking_device_variants_without_source(options):
+    variant = Variant("host", implementation="numpy:copyto", on_host=True, **options)
+    with pytest.raises(KernelError, match="on_host"):
+        Kernel("io", __name__, reads=("a",), variants=(variant,))
+
+
+def test_access_of_a_role():
+    kernel = Kernel("mix", __name__, reads=("a",), writes=("b",), updates=("c",))
+    assert [kernel.access(role) for role in "abc"] == ["read", "write", "update"]
+
+
 def chain() -> tuple[TaskGraph, list]:
     g = TaskGraph("chain")
     a, b, c = (g.data(n, shape=(4,), dtype="float32") for n in "abc")

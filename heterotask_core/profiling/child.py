@@ -70,11 +70,13 @@ def _place(item: dict[str, Any]) -> tuple[list[Any], tuple[int, int] | None, int
 
     end = 0
     arguments = []
+    kernel = find_kernel(item["module"], item["kernel"])
     for a in item["arguments"]:
-        argument = Argument(a["role"], a["index"], tuple(a["shape"]), a["dtype"], end, a["is_list"])
+        access = kernel.access(a["role"])
+        argument = Argument(a["role"], a["index"], tuple(a["shape"]), a["dtype"], end, a["is_list"], access)
         arguments.append(argument)
         end += -(-argument.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    variant = find_kernel(item["module"], item["kernel"]).variant(item["variant"])
+    variant = kernel.variant(item["variant"])
     if variant.scratch_bytes is None:
         return arguments, None, end
     shapes = {a["role"]: tuple(a["shape"]) for a in reversed(item["arguments"])}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from heterotask_core.errors import KernelError, ProgramError
-from heterotask_core.kernel import find_kernel
+from heterotask_core.kernel import Kernel, find_kernel
 from heterotask_core.program.model import LaneKind, OpKind
 from heterotask_core.runtime.context import LANE_QUEUE, Context
 from heterotask_core.runtime.devices.base import Argument, Backend, Event, Launcher, by_role, open_backend
@@ -37,8 +37,7 @@ def run_device(context: Context) -> None:
         context.fail(None, error, doing=f"opening device {role.device!r}")
         raise
     launchers = _bind_tasks(context, backend, memory)
-    if not backend.own_memory:
-        _warm_up(context)
+    _warm_up(context)
 
     def issue(lane: int, op: int, after: list[Any]) -> Event:
         if program.op_kind[op] == OpKind.KERNEL:
@@ -69,7 +68,8 @@ def _bind_tasks(context: Context, backend: Backend, memory: int) -> dict[int, La
             index = int(program.task_call[task])
             call = program.calls[index]
             try:
-                variant = find_kernel(call.module, call.kernel).variant(call.variant)
+                kernel = find_kernel(call.module, call.kernel)
+                variant = kernel.variant(call.variant)
                 if index not in functions:
                     if call.fingerprint not in ("", variant.fingerprint()):
                         raise KernelError("its source has changed since the plan was made; plan again")
@@ -80,7 +80,8 @@ def _bind_tasks(context: Context, backend: Backend, memory: int) -> dict[int, La
                 if scratch_offset >= 0:
                     scratch = (scratch_offset, int(program.task_scratch_bytes[task]))
                     context.peak_bytes[memory] = max(context.peak_bytes[memory], sum(scratch))
-                launchers[op] = backend.bind(variant, functions[index], _arguments(context, task), params, scratch)
+                arguments = _arguments(context, task, kernel)
+                launchers[op] = backend.bind(variant, functions[index], arguments, params, scratch)
             except Exception as error:
                 context.fail(op, error)
                 raise
@@ -88,7 +89,7 @@ def _bind_tasks(context: Context, backend: Backend, memory: int) -> dict[int, La
 
 
 def _warm_up(context: Context) -> None:
-    """Call each host variant once on zeros of its own before the start barrier: imports, compiled code, input files.
+    """Call each variant that computes on the host once on zeros of its own: imports, compiled code, input files.
 
     Only variants that declare ``warm_up``. One may refuse zeros; the real call then tells.
     """
@@ -100,11 +101,14 @@ def _warm_up(context: Context) -> None:
                 continue
             task = int(program.op_task[op])
             call = program.calls[int(program.task_call[task])]
-            variant = find_kernel(call.module, call.kernel).variant(call.variant)
+            kernel = find_kernel(call.module, call.kernel)
+            variant = kernel.variant(call.variant)
             if (call.module, call.kernel, call.variant) in seen or not variant.warm_up:
                 continue
+            if variant.device_kind != "cpu" and not variant.on_host:
+                continue
             seen.add((call.module, call.kernel, call.variant))
-            values = by_role(_arguments(context, task), lambda a: np.zeros(a.shape, a.dtype))
+            values = by_role(_arguments(context, task, kernel), lambda a: np.zeros(a.shape, a.dtype))
             values |= {name: _resolve(value, context) for name, value in call.params.items()}
             if variant.scratch_bytes is not None:
                 values["scratch"] = np.zeros(int(program.task_scratch_bytes[task]), np.uint8)
@@ -114,7 +118,7 @@ def _warm_up(context: Context) -> None:
                 variant.load()(**values)
 
 
-def _arguments(context: Context, task: int) -> list[Argument]:
+def _arguments(context: Context, task: int, kernel: Kernel) -> list[Argument]:
     """Return the arrays of a task, in role order; items of a list role are numbered."""
     program = context.program
     arguments: list[Argument] = []
@@ -127,7 +131,17 @@ def _arguments(context: Context, task: int) -> list[Argument]:
         index = counts.get(role, 0)
         counts[role] = index + 1
         is_list = bool(program.argument_is_list[position])
-        arguments.append(Argument(role, index, program.item_shapes[item], program.item_dtypes[item], offset, is_list))
+        arguments.append(
+            Argument(
+                role,
+                index,
+                program.item_shapes[item],
+                program.item_dtypes[item],
+                offset,
+                is_list,
+                kernel.access(role),
+            )
+        )
     return arguments
 
 

@@ -32,6 +32,11 @@ def bump(data, scratch, cores):
     data += scratch[0]
 
 
+def mix(parts, data, output, factor):
+    output[:] = factor * (parts[0] + parts[1])
+    data += 1
+
+
 def store(input, path):
     np.save(path, input)
 

@@ -9,6 +9,7 @@ import pytest
 from runtime_kernels import ADD, BUMP, TWICE
 
 from heterotask_core.errors import HeteroTaskError, PlatformError
+from heterotask_core.kernel import Variant
 from heterotask_core.runtime.devices.base import Argument, open_backend
 
 KINDS = ["cpu", "opencl", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -38,8 +39,8 @@ def _finish(event):
     return event
 
 
-def _argument(role, slot, index=0, is_list=False):
-    return Argument(role, index, (N,), "float64", slot * SLOT, is_list)
+def _argument(role, slot, index=0, is_list=False, access="update"):
+    return Argument(role, index, (N,), "float64", slot * SLOT, is_list, access)
 
 
 def test_copies_and_kernel_in_a_chain_of_events(opened):
@@ -73,6 +74,40 @@ def test_a_launch_can_be_repeated_on_new_data(opened):
         computed = launch([backend.copy_in(0, 0, 8 * N, [], 1)])
         _finish(backend.copy_out(SLOT, 2 * SLOT, 8 * N, [computed], 2))
         np.testing.assert_array_equal(arena[2 * SLOT : 2 * SLOT + 8 * N].view(np.float64), 2 * value + 1)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_variant_on_the_host_of_a_device_reads_and_writes_the_slab(kind):
+    """What is read comes down, what is written goes up, what is only read stays; lists and later launches work."""
+    pytest.importorskip({"opencl": "pyopencl", "cuda": "cupy"}[kind])
+    arena = np.zeros(4 * SLOT, np.uint8)
+    backend = open_backend(kind, selector="", arena=arena, slab_bytes=arena.nbytes, cores=1)
+    variant = Variant("host", kind, "runtime_kernels:mix", on_host=True, blocking=True)
+    arguments = [
+        _argument("parts", 0, 0, True, "read"),
+        _argument("parts", 1, 1, True, "read"),
+        _argument("data", 2),
+        _argument("output", 3, access="write"),
+    ]
+    launch = backend.bind(variant, variant.load(), arguments, {"factor": 3.0}, None)
+    values = np.random.default_rng(5).normal(size=(3, N))
+    for row in range(2):
+        values += row
+        for slot in range(3):
+            arena[slot * SLOT : slot * SLOT + 8 * N] = values[slot].view(np.uint8)
+            copied = backend.copy_in(slot * SLOT, slot * SLOT, 8 * N, [], 1)
+        computed = launch([copied])
+        assert computed.query()
+        arena[:] = 0
+        for slot in range(4):
+            out = _finish(backend.copy_out(slot * SLOT, slot * SLOT, 8 * N, [computed], 2))
+        got = [arena[slot * SLOT : slot * SLOT + 8 * N].view(np.float64) for slot in range(4)]
+        np.testing.assert_array_equal(got[0], values[0])
+        np.testing.assert_array_equal(got[1], values[1])
+        np.testing.assert_array_equal(got[2], values[2] + 1)
+        np.testing.assert_array_equal(got[3], 3.0 * (values[0] + values[1]))
+        assert computed.times()[1] <= out.times()[0] + 1e-3
+    backend.close()
 
 
 def test_host_variant_gets_lists_scratch_and_cores_in_place():

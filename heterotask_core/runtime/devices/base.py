@@ -1,6 +1,7 @@
 """The contract of a device backend: what a worker needs to run kernels and copies on its device.
 
-A backend belongs to one rank. *Issuing never blocks* except on a CPU, where it computes. Every call that issues
+A backend belongs to one rank. *Issuing never blocks* except where it computes: on a CPU, and for variants
+``on_host``. Every call that issues
 returns an :class:`Event`; operations issued to one queue run in order, those of different queues concurrently,
 and ``after`` makes an operation wait for earlier events of the same backend.
 """
@@ -8,14 +9,14 @@ and ``after`` makes an operation wait for earlier events of the same backend.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from heterotask_core.kernel import ArrayArg, Variant
+from heterotask_core.kernel import Access, ArrayArg, Variant
 
 COMPUTE, HOST_TO_DEVICE, DEVICE_TO_HOST = 0, 1, 2
 """Queues of a device, numbered as the lane kinds."""
@@ -41,6 +42,7 @@ class Argument:
     dtype: str
     offset_bytes: int
     is_list: bool
+    access: Access = "update"
 
     @property
     def size_bytes(self) -> int:
@@ -66,6 +68,28 @@ class DoneEvent:
     def times(self) -> tuple[float, float]:
         """Return the times taken by the host."""
         return self.start_s, self.end_s
+
+
+class Staging:
+    """Host copies of a device's arrays for variants ``on_host``; one runs at a time, so one buffer serves all."""
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._memory = np.empty(0, np.uint8)
+
+    def reserve(self, arguments: Sequence[Argument]) -> list[Argument]:
+        """Return the arguments at offsets in the staging buffer, which grows where it must (before the start)."""
+        staged, end = [], 0
+        for argument in arguments:
+            staged.append(replace(argument, offset_bytes=end))
+            end += -(-argument.size_bytes // 64) * 64
+        if end > self._memory.size:
+            self._memory = np.empty(end, np.uint8)
+        return staged
+
+    def view(self, argument: Argument) -> npt.NDArray[Any]:
+        """Return the host copy of a reserved argument."""
+        return view(self._memory, argument)
 
 
 Launcher = Callable[[Sequence[Any]], Event]

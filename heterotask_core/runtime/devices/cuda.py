@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from heterotask_core.errors import MissingExtraError, PlatformError
 from heterotask_core.kernel import ArrayArg, Variant
-from heterotask_core.runtime.devices.base import Argument, Launcher, by_role, source_text
+from heterotask_core.runtime.devices.base import Argument, DoneEvent, Launcher, Staging, by_role, source_text
 
 try:
     import cupy as cp
@@ -44,6 +45,13 @@ class CudaEvent:
         return self._anchor_s + start_ms * _MILLI, self._anchor_s + end_ms * _MILLI
 
 
+@dataclass(frozen=True, slots=True)
+class HostEvent(DoneEvent):
+    """An operation that the host had finished when its call returned; ``raw`` is recorded behind it."""
+
+    raw: Any
+
+
 class CudaBackend:
     """A device chosen by ``selector``: its PCI bus id, or its index (empty: 0)."""
 
@@ -71,6 +79,7 @@ class CudaBackend:
         self._arena = arena
         self._streams = [cp.cuda.Stream(non_blocking=True) for _ in range(3)]
         self._modules: dict[str, Any] = {}
+        self._staging = Staging()
         self._anchor = cp.cuda.Event()
         self._anchor.record(self._streams[0])
         self._anchor.synchronize()
@@ -106,6 +115,8 @@ class CudaBackend:
         scratch: tuple[int, int] | None,
     ) -> Launcher:
         """Compile a source variant, or make CuPy arrays of the slab for an array variant."""
+        if variant.on_host:
+            return self._bind_on_host(function, arguments, params)
         workspace = self._workspace(scratch)
         if variant.source is None:
             values = {**by_role(arguments, self._array), **params}
@@ -132,6 +143,36 @@ class CudaBackend:
                 kernel(grid, block, values)
 
         return lambda after: self._issue(0, after, work)
+
+    def _bind_on_host(
+        self, function: Callable[..., Any], arguments: Sequence[Argument], params: Mapping[str, Any]
+    ) -> Launcher:
+        """Download what is read, call the function, upload what is written; all before a launch returns."""
+        staged = self._staging.reserve(arguments)
+        device = [self._array(a) for a in arguments]
+        stream = self._streams[0]
+
+        def run(after: Sequence[Any]) -> HostEvent:
+            for event in after:
+                event.raw.synchronize()
+            start_s = time.monotonic()
+            views = [self._staging.view(a) for a in staged]
+            pairs = list(zip(staged, views, device, strict=True))
+            for argument, host, array in pairs:
+                if argument.access != "write":
+                    array.get(stream=stream, out=host)
+            stream.synchronize()
+            arrays = iter(views)
+            function(**by_role(staged, lambda _: next(arrays)), **params)
+            for argument, host, array in pairs:
+                if argument.access != "read":
+                    array.set(host, stream=stream)
+            last = cp.cuda.Event()
+            last.record(stream)
+            last.synchronize()
+            return HostEvent(start_s, time.monotonic(), last)
+
+        return run
 
     def _copy(
         self, queue: int, target: int, source: int, size_bytes: int, after: Sequence[Any], kind: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from heterotask_core.errors import KernelError, MissingExtraError, PlatformError
 from heterotask_core.kernel import ArrayArg, Variant
-from heterotask_core.runtime.devices.base import Argument, Launcher, by_role, source_text
+from heterotask_core.runtime.devices.base import Argument, DoneEvent, Launcher, Staging, by_role, source_text
 
 try:
     import pyopencl as cl
@@ -45,6 +46,13 @@ class OpenClEvent:
         return start_s, self.raw.profile.end * _NANO + self._offset_s
 
 
+@dataclass(frozen=True, slots=True)
+class HostEvent(DoneEvent):
+    """An operation that the host had finished when its call returned; ``raw`` is its last command."""
+
+    raw: Any
+
+
 class OpenClBackend:
     """A device chosen by ``selector`` "platform:device" (indices; empty: the first of the first)."""
 
@@ -70,6 +78,7 @@ class OpenClBackend:
         self._slab = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, max(1, slab_bytes))
         self._parts: dict[tuple[int, int], Any] = {}
         self._programs: dict[str, Any] = {}
+        self._staging = Staging()
         self._offset_s = self._anchor()
 
     def _anchor(self) -> float:
@@ -108,6 +117,8 @@ class OpenClBackend:
         scratch: tuple[int, int] | None,
     ) -> Launcher:
         """Compile the source (once a text) and set every argument; a launch only enqueues."""
+        if variant.on_host:
+            return self._bind_on_host(function, arguments, params)
         parts = {(a.role, a.index): self._part(a.offset_bytes, a.size_bytes) for a in arguments}
         workspace = None if scratch is None else self._part(*scratch)
         program = self._program(variant)
@@ -131,6 +142,35 @@ class OpenClBackend:
                 wait = None
             queue.flush()
             return OpenClEvent(events[0], events[-1], self._offset_s)
+
+        return run
+
+    def _bind_on_host(
+        self, function: Callable[..., Any], arguments: Sequence[Argument], params: Mapping[str, Any]
+    ) -> Launcher:
+        """Download what is read, call the function, upload what is written; all before a launch returns."""
+        staged = self._staging.reserve(arguments)
+        parts = [self._part(a.offset_bytes, a.size_bytes) for a in arguments]
+        queue = self._queues[0]
+
+        def run(after: Sequence[Any]) -> HostEvent:
+            for event in after:
+                event.raw.wait()
+            start_s = time.monotonic()
+            views = [self._staging.view(a) for a in staged]
+            pairs = list(zip(staged, views, parts, strict=True))
+            for argument, host, part in pairs:
+                if argument.access != "write":
+                    cl.enqueue_copy(queue, host, part, is_blocking=False)
+            queue.finish()
+            arrays = iter(views)
+            function(**by_role(staged, lambda _: next(arrays)), **params)
+            for argument, host, part in pairs:
+                if argument.access != "read":
+                    cl.enqueue_copy(queue, part, host, is_blocking=False)
+            last = cl.enqueue_marker(queue)
+            last.wait()
+            return HostEvent(start_s, time.monotonic(), last)
 
         return run
 
