@@ -83,6 +83,8 @@ class Variant:
     """Import path ``package.module:function``."""
     source: str | None = None
     """C source for OpenCL and CUDA as ``package:file`` relative to that package's folder."""
+    defines: tuple[tuple[str, str], ...] = ()
+    """Macros defined before the C source: one source for several element types."""
     min_cores: int = 1
     max_cores: int | None = 1
     requires: tuple[str, ...] = ()
@@ -121,7 +123,7 @@ class Variant:
 
     def fingerprint(self) -> str:
         """Return a hash of name, device kind and the bytes of the implementing files."""
-        digest = hashlib.sha256(f"{self.name}|{self.device_kind}|{self.implementation}".encode())
+        digest = hashlib.sha256(f"{self.name}|{self.device_kind}|{self.implementation}|{self.defines}".encode())
         digest.update(module_file(self.implementation.partition(":")[0]).read_bytes())
         if self.source is not None:
             digest.update(self.source_path().read_bytes())

@@ -37,7 +37,7 @@ def run_serially(graph: TaskGraph, output_dir: Path, prefer: Sequence[str]) -> d
             else:
                 bound[argument.role] = array
         params = {k: str(output_dir / v.name) if isinstance(v, OutputPath) else v for k, v in task.params.items()}
-        if variant.device_kind == "opencl":
+        if variant.device_kind == "opencl" and not variant.on_host:
             run_on_opencl(variant, task, bound, params)
         else:
             variant.load()(**bound, **params)

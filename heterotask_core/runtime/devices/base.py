@@ -143,10 +143,11 @@ def view(memory: npt.NDArray[np.uint8], argument: Argument) -> npt.NDArray[Any]:
 
 
 def source_text(variant: Variant) -> str:
-    """Return prelude and C source of a source variant as one text, lines numbered as in the source."""
+    """Return prelude, macros and C source of a source variant as one text, lines numbered as in the source."""
     prelude = (Path(__file__).parent / "prelude.h").read_text()
     path = variant.source_path()
-    return f'{prelude}\n#line 1 "{path.name}"\n{path.read_text()}'
+    macros = "".join(f"#define {name} {value}\n" for name, value in variant.defines)
+    return f'{prelude}\n{macros}#line 1 "{path.name}"\n{path.read_text()}'
 
 
 def open_backend(kind: str, *, selector: str, arena: npt.NDArray[np.uint8], slab_bytes: int, cores: int) -> Backend:

@@ -1,0 +1,1 @@
+"""Tiled Cholesky factorisation of a kernel matrix."""

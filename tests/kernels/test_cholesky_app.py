@@ -1,0 +1,127 @@
+"""Cholesky against SciPy, over sizes, tilings, precisions and variants."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serial_executor import run_serially
+
+from heterotask_core.app import Application
+from heterotask_core.kernel import Kernel
+from heterotask_core.runtime.devices.base import source_text
+from kernels.cholesky import cpu_variants
+from kernels.cholesky.app import CHOLESKY, CholeskyParams
+from kernels.cholesky.graph import GEMM, GRAM, GRAM_DIAGONAL, POTRF, SYRK, TRSM
+from kernels.cholesky.points import points
+
+PREFER = {
+    "blas": ["blas", "lapack"],
+    "numba": ["numba"],
+    "opencl": ["opencl", "opencl64"],
+}
+
+
+def opencl_devices() -> bool:
+    try:
+        import pyopencl as cl
+
+        return bool(cl.get_platforms())
+    except Exception:
+        return False
+
+
+needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
+VARIANTS = ["blas", "numba", pytest.param("opencl", marks=needs_opencl)]
+
+
+def prefer(variant: str, dtype: str) -> list[str]:
+    return [name for name in PREFER[variant] if name != ("opencl64" if dtype == "float32" else "opencl")]
+
+
+def run(params: CholeskyParams, folder: Path, variant: str) -> tuple[bool, str]:
+    run_serially(CHOLESKY.build(params), folder, prefer(variant, params.dtype))
+    result = CHOLESKY.check(params, folder)
+    return result.passed, result.summary + ": " + "; ".join(result.details)
+
+
+def test_cholesky_is_an_application() -> None:
+    assert isinstance(CHOLESKY, Application)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("size", "tile"), [(1, 1), (200, 64), (300, 97), (257, 300)])
+def test_the_factor_is_that_of_scipy(tmp_path: Path, size: int, tile: int, dtype: str, variant: str) -> None:
+    passed, text = run(CholeskyParams(size=size, tile=tile, dtype=dtype), tmp_path, variant)
+    assert passed, text
+
+
+@settings(max_examples=15, deadline=None)
+@given(size=st.integers(1, 120), tile=st.integers(1, 130), seed=st.sampled_from(["blas", "numba"]))
+def test_any_size_and_tiling(tmp_path_factory: pytest.TempPathFactory, size: int, tile: int, seed: str) -> None:
+    params = CholeskyParams(size=size, tile=max(tile, size // 8 + 1), dtype="float64")
+    passed, text = run(params, tmp_path_factory.mktemp("run"), seed)
+    assert passed, text
+
+
+@pytest.mark.parametrize("kernel", [GRAM, GRAM_DIAGONAL, POTRF, TRSM, SYRK, GEMM], ids=lambda k: k.name)
+def test_the_check_notices_each_kernel_that_is_a_hair_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: Kernel
+) -> None:
+    right = getattr(cpu_variants, kernel.name)
+
+    def wrong(**arguments: Any) -> None:
+        right(**arguments)
+        arguments["tile"][...] *= np.float32(1.0001)
+
+    monkeypatch.setattr(cpu_variants, kernel.name, wrong)
+    passed, text = run(CholeskyParams(size=300, tile=100), tmp_path, "blas")
+    assert not passed
+    assert "L is wrong" in text
+
+
+def test_the_check_notices_an_upper_triangle_that_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = cpu_variants.potrf
+
+    def left(**arguments: Any) -> None:
+        whole(**arguments)
+        arguments["tile"][0, -1] = 1.0
+
+    monkeypatch.setattr(cpu_variants, "potrf", left)
+    assert not run(CholeskyParams(size=100, tile=50), tmp_path, "blas")[0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_matrix_that_is_not_positive_definite_names_the_tile(tmp_path: Path, variant: str) -> None:
+    # Nearly equal rows without jitter: the matrix is singular in float32.
+    params = CholeskyParams(size=128, tile=64, gamma=1e-9, jitter=0.0)
+    with pytest.raises(np.linalg.LinAlgError, match=r"not positive definite: pivot <= 0 at or before tile A\[0,0\]"):
+        run(params, tmp_path, variant)
+
+
+def test_points_are_distinct_and_the_first_are_the_digits() -> None:
+    whole = points(4000)
+    assert whole.shape == (4000, 64)
+    assert len(np.unique(whole, axis=0)) == 4000
+    from sklearn import datasets
+
+    digits = datasets.load_digits().data
+    assert {tuple(x) for x in whole[: len(digits)]} == {tuple(x) for x in digits}
+
+
+@pytest.mark.parametrize("kernel", [GRAM, POTRF], ids=lambda k: k.name)
+@pytest.mark.parametrize("name", ["cuda", "cuda64"])
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here: the CUDA source is compiled where there is one")
+def test_the_source_compiles_for_cuda(tmp_path: Path, kernel: Kernel, name: str) -> None:
+    source = tmp_path / "cholesky.cu"
+    source.write_text(source_text(kernel.variant(name)))
+    for architecture in ("sm_80", "sm_90"):
+        subprocess.run(
+            ["nvcc", "-ptx", f"-arch={architecture}", "--fmad=false", "-o", str(tmp_path / "out.ptx"), str(source)],
+            check=True,
+        )
