@@ -5,6 +5,7 @@ PEFT: Arabnejad & Barbosa, TPDS 2014. HEFT, CPOP: Topcuoglu, Hariri & Wu, TPDS 2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,37 +29,94 @@ class Rule(NamedTuple):
     forced: I32
 
 
-def mean_edge_s(problem: Problem) -> tuple[I64, I32, F64]:
-    """Return the successors (CSR) and the mean transfer time c̄ of each pair, 0 for plain precedence."""
-    pointer, target, _, edge_of_input = edges(problem)
-    used = np.unique(problem.device_memory)
-    sizes, which = np.unique(problem.version_size_bytes[problem.input_versions], return_inverse=True)
-    mean = np.array([_mean_transfer_s(problem, used, float(size)) for size in sizes])
-    edge_s = np.zeros(len(target))
-    known = edge_of_input >= 0
-    np.add.at(edge_s, edge_of_input[known], mean[which[known]] if len(sizes) else 0.0)
-    return pointer, target, edge_s
+class Routes(NamedTuple):
+    """Cheapest uncontended routes of at most ``MAX_HOPS`` links between memories, for every size that occurs.
+
+    Which route is cheapest depends on the size, in few steps: ``regime`` (one a distinct size) is an index into
+    the tables ``latency_s`` and ``seconds_per_byte`` (regimes, M, M), infinite where no route leads.
+    """
+
+    sizes: F64
+    regime: I64
+    latency_s: F64
+    seconds_per_byte: F64
 
 
-def _mean_transfer_s(problem: Problem, used: I32, size: float) -> float:
+def cheapest_routes(problem: Problem) -> Routes:
+    """Return the cheapest routes for the sizes of all versions.
+
+    A pair's cost is a minimum of straight lines in the size, thus concave: tables that are equal at two sizes are
+    equal between them, and only the steps are searched for.
+    """
+    sizes = np.unique(problem.version_size_bytes.astype(np.float64))
+    regime = np.zeros(len(sizes), np.int64)
+    latency_s: list[F64] = []
+    seconds_per_byte: list[F64] = []
+    known: dict[int, tuple[F64, F64]] = {}
+
+    def table(i: int) -> tuple[F64, F64]:
+        if i not in known:
+            known[i] = _route_table(problem, float(sizes[i]))
+        return known[i]
+
+    def equal(one: tuple[F64, F64], other: tuple[F64, F64]) -> bool:
+        return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+    open_ = [(0, len(sizes) - 1)] if len(sizes) else []
+    while open_:
+        low, high = open_.pop()
+        if low < high and not equal(table(low), table(high)):
+            middle = (low + high) // 2
+            open_ += [(middle + 1, high), (low, middle)]
+            continue
+        if not latency_s or not equal(table(low), (latency_s[-1], seconds_per_byte[-1])):
+            latency_s.append(table(low)[0])
+            seconds_per_byte.append(table(low)[1])
+        regime[low : high + 1] = len(latency_s) - 1
+    m = problem.n_memories
+    return Routes(sizes, regime, np.array(latency_s).reshape(-1, m, m), np.array(seconds_per_byte).reshape(-1, m, m))
+
+
+def _route_table(problem: Problem, size: float) -> tuple[F64, F64]:
     m = problem.n_memories
     latency, per_byte = np.full((m, m), np.inf), np.full((m, m), np.inf)
     latency[problem.link_source, problem.link_target] = problem.link_latency_s
     per_byte[problem.link_source, problem.link_target] = 1.0 / problem.link_bandwidth_bytes_per_s
+    np.fill_diagonal(latency, 0.0)
+    np.fill_diagonal(per_byte, 0.0)
     one_latency, one_per_byte = latency.copy(), per_byte.copy()
     for _ in range(MAX_HOPS - 1):
+        # The routes of the last round only: a longer one would have more hops than allowed.
+        before_latency, before_per_byte = latency.copy(), per_byte.copy()
         for k in range(m):
-            new_latency = latency[:, k, None] + one_latency[None, k, :]
-            new_per_byte = per_byte[:, k, None] + one_per_byte[None, k, :]
+            new_latency = before_latency[:, k, None] + one_latency[None, k, :]
+            new_per_byte = before_per_byte[:, k, None] + one_per_byte[None, k, :]
             with np.errstate(invalid="ignore"):
                 shorter = new_latency + size * new_per_byte < latency + size * per_byte
             latency = np.where(shorter, new_latency, latency)
             per_byte = np.where(shorter, new_per_byte, per_byte)
-    pairs = [(a, b) for a in used for b in used if a != b and np.isfinite(latency[a, b])]
-    if not pairs:
-        return 0.0
-    index = tuple(np.array(pairs).T)
-    return float(np.mean(latency[index]) + size * np.mean(per_byte[index]))
+    return latency, per_byte
+
+
+def mean_edge_s(problem: Problem) -> tuple[I64, I32, F64]:
+    """Return the successors (CSR) and the mean transfer time c̄ of each pair, 0 for plain precedence."""
+    pointer, target, _, edge_of_input = edges(problem)
+    routes = cheapest_routes(problem)
+    used = np.unique(problem.device_memory)
+    mean_latency, mean_per_byte = np.zeros(len(routes.latency_s)), np.zeros(len(routes.latency_s))
+    for k in range(len(routes.latency_s)):
+        pairs = [(a, b) for a in used for b in used if a != b and np.isfinite(routes.latency_s[k, a, b])]
+        if pairs:
+            # Exact sums: the mean does not depend on the order in which memories are listed.
+            mean_latency[k] = math.fsum(routes.latency_s[k, a, b] for a, b in pairs) / len(pairs)
+            mean_per_byte[k] = math.fsum(routes.seconds_per_byte[k, a, b] for a, b in pairs) / len(pairs)
+    edge_s = np.zeros(len(target))
+    known = edge_of_input >= 0
+    if known.any():
+        size = problem.version_size_bytes[problem.input_versions[known]].astype(np.float64)
+        regime = routes.regime[np.searchsorted(routes.sizes, size)]
+        np.add.at(edge_s, edge_of_input[known], mean_latency[regime] + size * mean_per_byte[regime])
+    return pointer, target, edge_s
 
 
 @nb.njit(cache=True)
@@ -102,10 +160,21 @@ def _ranks(pointer, target, edge_s, mean_s):  # type: ignore[no-untyped-def]
     return up, down
 
 
+@nb.njit(cache=True)
+def _mean_cost(cost_s):  # type: ignore[no-untyped-def]
+    mean = np.zeros(len(cost_s))
+    for c in range(len(cost_s)):
+        total, count = 0.0, 0
+        for w in cost_s[c]:
+            if w < np.inf:
+                total += w
+                count += 1
+        mean[c] = total / max(count, 1)
+    return mean
+
+
 def _mean_s(problem: Problem) -> F64:
-    finite = np.isfinite(problem.cost_s)
-    total = np.where(finite, problem.cost_s, 0.0).sum(axis=1)
-    mean: F64 = (total / np.maximum(finite.sum(axis=1), 1))[problem.task_class]
+    mean: F64 = _mean_cost(problem.cost_s)[problem.task_class]
     return mean
 
 
@@ -132,20 +201,20 @@ def cpop_rule(problem: Problem) -> Rule:
     """Return CPOP's rule: the critical path goes to the device that runs all of it fastest, if there is one."""
     pointer, target, edge_s = mean_edge_s(problem)
     up, down = _ranks(pointer, target, edge_s, _mean_s(problem))
-    priority = up + down
     forced = _anywhere(problem)
     if problem.n_tasks:
         length = float(up[down == 0.0].max())
         t = int(np.flatnonzero((down == 0.0) & (up == length))[0])
         path = [t]
         while pointer[t] < pointer[t + 1]:
-            following = target[pointer[t] : pointer[t + 1]]
-            t = int(following[np.argmax(priority[following])])
+            # Up + down is equal along the path only up to rounding, and a shortcut may win: what made up large decides.
+            span = slice(pointer[t], pointer[t + 1])
+            t = int(target[span][np.argmax(edge_s[span] + up[target[span]])])
             path.append(t)
         total = problem.cost_s[problem.task_class[path]].sum(axis=0)
         if np.isfinite(total.min()):
             forced[path] = int(total.argmin())
-    return Rule(priority, np.zeros((problem.n_tasks, problem.n_devices)), forced)
+    return Rule(up + down, np.zeros((problem.n_tasks, problem.n_devices)), forced)
 
 
 def place(problem: Problem, view: Arrays, rule: Rule) -> Placed:
