@@ -26,7 +26,8 @@ import polars as pl
 
 from heterotask_core.errors import InfeasiblePlanError, InstanceError, MissingExtraError
 from heterotask_core.planning.base import Budget
-from heterotask_core.planning.instance import instance_to_problem, read_instance, write_plan
+from heterotask_core.planning.instance import instance_to_problem, read_instance
+from heterotask_core.planning.plan_file import write_plan
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.registry import PLANNERS, planner
 

@@ -282,7 +282,8 @@ def _budget(evaluations: int | None, time_budget: float | None, seed: int) -> Bu
 
 
 def _plan_instance(instance: Path, out: Path | None, planner: str, budget: Budget, as_json: bool) -> None:
-    from heterotask_core.planning.instance import read_instance, write_plan
+    from heterotask_core.planning.instance import read_instance
+    from heterotask_core.planning.plan_file import write_plan
     from heterotask_core.planning.registry import planner as find_planner
 
     problem = read_instance(instance)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterotask_core.errors import InfeasiblePlanError, InstanceError
+from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Budget
-from heterotask_core.planning.instance import instance_to_problem, plan_to_json, read_instance, read_plan, write_plan
+from heterotask_core.planning.instance import instance_to_problem, read_instance
+from heterotask_core.planning.plan_file import plan_to_json
 from heterotask_core.planning.registry import PLANNERS, planner
 
 TOPCUOGLU_W = [
@@ -138,44 +139,6 @@ def test_data_larger_than_the_memory_are_refused() -> None:
     document["memories"][0]["capacity_bytes"] = 7
     with pytest.raises(InfeasiblePlanError, match=r"task 't0' on 'p0' needs 8 bytes in memory 'p0', there are 7"):
         planner("peft").plan(instance_to_problem(document), budget=Budget())
-
-
-def test_plan_file_round_trip(tmp_path: Path) -> None:
-    problem = instance_to_problem(instance(TOPCUOGLU_W, TOPCUOGLU_C))
-    schedule = planner("peft").plan(problem, budget=Budget())
-    for name in ("plan.json", "plan.json.gz"):
-        write_plan(tmp_path / name, problem, schedule)
-        assert plan_to_json(problem, read_plan(tmp_path / name, problem)) == plan_to_json(problem, schedule)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["plan.json", "plan.json.gz"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda d: d["tasks"][0].update(after=["t1"]), r"\$.tasks\[0\].after: 't1' stands later"),
-        (lambda d: d["tasks"][0].update(seconds={"x": 1}), r"\$.tasks\[0\].seconds.x: there is no device"),
-        (lambda d: d["tasks"][0].update(seconds={"p0": -1}), r"\$.tasks\[0\].seconds.p0: -1 must be 0 or more"),
-        (lambda d: d["data"][0].update(size_bytes=float("nan")), r"\$.data\[0\].size_bytes: nan is not"),
-        (lambda d: d["tasks"][1].update(name="t0"), r"\$.tasks\[1\].name: 't0' is there already"),
-        (lambda d: d["tasks"][0].update(updates=["0-1"]), r"\$.tasks\[0\].writes: '0-1' is also in updates"),
-        (lambda d: d["tasks"][0].update(writes=[]), r"\$.tasks\[1\] \(t1\): reads '0-1' before it is written"),
-    ],
-)
-def test_bad_instances_name_the_place(change: Any, message: str) -> None:
-    document = instance([(1.0,), (1.0,)], {(0, 1): 8})
-    change(document)
-    with pytest.raises(InstanceError, match=message):
-        instance_to_problem(document)
-
-
-def test_a_file_with_nan_or_no_json_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "bad.json"
-    path.write_text('{"x": NaN}')
-    with pytest.raises(InstanceError, match="holds NaN"):
-        read_instance(path)
-    path.write_text("{")
-    with pytest.raises(InstanceError, match="not JSON"):
-        read_instance(path)
 
 
 def test_unknown_planner_lists_the_names() -> None:

@@ -1,0 +1,179 @@
+"""JSON files from outside: read within bounds of memory, checked value by value, written completely or not at all.
+
+The readers take the JSON path of the value (``$.tasks[3].reads``) and raise
+:class:`~heterotask_core.errors.InstanceError` with it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import zlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from heterotask_core.errors import InstanceError
+
+MAX_BYTES = 256 << 20
+"""Largest file, before and after decompression: a million tasks fit."""
+MAX_VALUES = 30_000_000
+"""Most values in a file: what is small on disk may be large as objects (``[[],[],…``)."""
+MAX_NUMBER = 1e100
+"""Largest number; sums and quotients of such numbers are finite."""
+_CHUNK = 1 << 20
+
+
+def load_json(path: Path) -> Any:
+    """Return the parsed file (gzipped if it ends in ``.gz``).
+
+    Raises :class:`InstanceError` naming the file: unreadable, truncated, too large (also when decompressed), not JSON,
+    a key twice in an object, NaN or Infinity.
+    """
+    path = Path(path)
+
+    def constant(name: str) -> NoReturn:
+        raise InstanceError(f"{path}: holds {name}; every number must be finite")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [key for key, _ in pairs]
+            twice = next(key for key in names if names.count(key) > 1)
+            raise InstanceError(f"{path}: an object holds the key {twice!r} twice; keep one")
+        return found
+
+    try:
+        raw = _read(path)
+        return json.loads(raw, parse_constant=constant, object_pairs_hook=unique)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InstanceError(f"{path}: cannot be read ({error})") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InstanceError):
+            raise
+        raise InstanceError(f"{path}: not JSON ({error})") from error
+
+
+def _read(path: Path) -> bytearray:
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise InstanceError(f"{path}: {size} bytes, more than the limit of {MAX_BYTES}; split the problem")
+    raw = bytearray()
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            raw += chunk
+            if len(raw) > MAX_BYTES:
+                raise InstanceError(f"{path}: more than {MAX_BYTES} bytes when read; split the problem")
+    # A comma or an opening bracket for every value but the first.
+    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:
+        raise InstanceError(f"{path}: more than {MAX_VALUES} values; split the problem")
+    return raw
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a file (gzipped if it ends in ``.gz``): completely or not at all. Raises :class:`InstanceError`."""
+    path = Path(path)
+    raw = json.dumps(document, allow_nan=False).encode()
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+        partial.replace(path)
+    except OSError as error:
+        raise InstanceError(f"{path}: cannot be written ({error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def object_of(value: Any, where: str, keys: Collection[str] | None = None) -> dict[str, Any]:
+    """Return an object, whose keys are among ``keys``."""
+    if not isinstance(value, dict):
+        raise InstanceError(f"{where}: must be an object, is {shown(value)}")
+    if keys is not None and not value.keys() <= set(keys):
+        unknown = next(k for k in value if k not in keys)
+        raise InstanceError(f"{where}: unknown key {shown(unknown)}; there are {', '.join(keys)}")
+    return value
+
+
+def rows_of(document: dict[str, Any], key: str, keys: Collection[str]) -> list[dict[str, Any]]:
+    """Return the list of objects ``$.key`` (absent: empty)."""
+    rows = document.get(key, [])
+    if not isinstance(rows, list):
+        raise InstanceError(f"$.{key}: must be a list of objects, is {shown(rows)}")
+    return [object_of(row, f"$.{key}[{i}]", keys) for i, row in enumerate(rows)]
+
+
+def number(value: Any, where: str, *, positive: bool = False) -> float:
+    """Return a finite number that is not negative (``positive``: and not 0)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise InstanceError(f"{where}: {shown(value)} is not a finite number")
+    if value < 0 or (positive and value == 0):
+        raise InstanceError(f"{where}: {shown(value)} must be {'above 0' if positive else '0 or more'}")
+    if value > MAX_NUMBER:
+        raise InstanceError(f"{where}: {shown(value)} is more than {MAX_NUMBER:g}")
+    if positive and value < 1.0 / MAX_NUMBER:
+        raise InstanceError(f"{where}: {shown(value)} is less than {1.0 / MAX_NUMBER:g}")
+    return float(value)
+
+
+def whole_bytes(value: Any, where: str) -> int:
+    """Return a whole number of bytes; up to 2^53, so that times computed from it are exact."""
+    size = number(value, where)
+    if not math.floor(size) == size <= 2**53:
+        raise InstanceError(f"{where}: {shown(value)} is not a whole number of bytes up to 2^53")
+    return int(value)
+
+
+def text(row: dict[str, Any], key: str, where: str) -> str:
+    """Return the string ``row[key]``."""
+    value = row.get(key)
+    if not isinstance(value, str):
+        raise InstanceError(f"{where}.{key}: must be a string, is {shown(value) if key in row else 'missing'}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InstanceError(f"{where}.{key}: {shown(value)} holds half a character") from None
+    return value
+
+
+def strings(row: dict[str, Any], key: str, where: str, *, one: bool = False) -> list[str]:
+    """Return the list of different strings ``row[key]`` (absent or null: empty; ``one``: a single string also)."""
+    value = row.get(key)
+    if value is None:
+        return []
+    if one and isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+        raise InstanceError(f"{where}.{key}: must be a list of strings, is {shown(value)}")
+    if len(set(value)) != len(value):
+        twice = next(x for x in value if value.count(x) > 1)
+        raise InstanceError(f"{where}.{key}: names {shown(twice)} twice")
+    return value
+
+
+def names(rows: list[dict[str, Any]], key: str) -> dict[str, int]:
+    """Return name → index of the rows of ``$.key``; names differ."""
+    index: dict[str, int] = {}
+    for i, row in enumerate(rows):
+        name = text(row, "name", f"$.{key}[{i}]")
+        if name in index:
+            raise InstanceError(f"$.{key}[{i}].name: {shown(name)} is there already, at $.{key}[{index[name]}]")
+        index[name] = i
+    return index
+
+
+def find(index: Mapping[str, int], name: Any, where: str, what: str) -> int:
+    """Return the index of ``name``."""
+    if not isinstance(name, str) or name not in index:
+        raise InstanceError(f"{where}: there is no {what} {shown(name)}")
+    return index[name]
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: one line of bounded length."""
+    if isinstance(value, (dict, list)):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    line = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return line if len(line) <= 80 else f"{line[:60]}… ({len(line)} characters)"
