@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ import numpy as np
 from heterotask_core.errors import ProgramError
 from heterotask_core.graph import Argument, TaskGraph
 from heterotask_core.kernel import OutputPath
+from heterotask_core.planning.memory import SCRATCH
 from heterotask_core.planning.problem import I32, I64, Problem
 from heterotask_core.planning.schedule import Schedule
-from heterotask_core.platform.model import Platform
-from heterotask_core.program.buffers import Slot, pack
+from heterotask_core.platform.model import Memory, Platform
+from heterotask_core.program.buffers import Slot, pack, successions
 from heterotask_core.program.model import DependencyKind, KernelCall, LaneKind, OpKind, Program, RankRole
 
 MEMORY_COPY_BANDWIDTH_BYTES_PER_S = 5e9
@@ -226,32 +228,66 @@ class _Lowering:
             r.readers = sorted({int(place[i]) for i in r.readers})
 
     def place_slots(self) -> tuple[I64, I64, dict[int, int]]:
-        """Pack all slots and the scratch buffers; add reuse edges; return offsets, memory sizes, scratch offsets."""
+        """Pack all slots and the scratch buffers; add reuse edges; return offsets, memory sizes, scratch offsets.
+
+        Where packing needs more than a memory has, the offsets count that were planned with the schedule.
+        """
+        problem = self.problem
         n_slots = 1 + max((r.slot for r in self.residencies), default=-1)
         accesses: list[set[int]] = [set() for _ in range(n_slots)]
         size, memory = np.zeros(n_slots, np.int64), np.zeros(n_slots, np.int64)
+        stays: list[list[_Residency]] = [[] for _ in range(n_slots)]
         for r in self.residencies:
             accesses[r.slot] |= {r.writer, *r.readers}
             size[r.slot], memory[r.slot] = r.size_bytes, r.memory
-        slots = [
-            Slot(int(memory[s]), int(size[s]), tuple(sorted(accesses[s])), self.until(accesses[s]))
-            for s in range(n_slots)
-        ]
+            stays[r.slot].append(r)
+        slots = [self.slot(int(memory[s]), int(size[s]), accesses[s]) for s in range(n_slots)]
         scratch_of: dict[int, int] = {}
-        scratch = self.problem.class_scratch_bytes
+        scratch = problem.class_scratch_bytes
         for i, o in enumerate(self.ops):
             if o.kind == OpKind.KERNEL and scratch is not None:
                 device = int(self.schedule.task_device[o.task])
-                needs = int(scratch[self.problem.task_class[o.task], device])
+                needs = int(scratch[problem.task_class[o.task], device])
                 if needs:
                     scratch_of[o.task] = len(slots)
-                    slots.append(Slot(int(self.problem.device_memory[device]), needs, (i,), o.finish_s))
-        starts = [self.ops[s.accesses[0]].start_s for s in slots]
-        offsets, peaks, conflicts = pack(slots, starts, self.problem.memory_alignment_bytes, self.problem.n_memories)
-        for later, earlier in conflicts:
-            first = slots[later].accesses[0]
-            self.ops[first].reuse |= set(slots[earlier].accesses)
+                    slots.append(self.slot(int(problem.device_memory[device]), needs, [i]))
+                    stays.append([])
+        limit = np.array([_slab_bytes(m) for m in self.platform.memories], np.int64)
+        offsets, peaks = pack(slots, problem.memory_alignment_bytes, problem.n_memories, limit)
+        for m, capacity in enumerate(problem.memory_capacity_bytes.tolist()):
+            if 0 <= capacity < peaks[m]:
+                planned = _Planned(problem, self.schedule).offsets(m, slots, stays)
+                if planned is None:
+                    raise ProgramError(
+                        f"memory {problem.memory_names[m]!r} needs {peaks[m]} bytes with gaps between buffers and has "
+                        f"{capacity}; plan with smaller tiles or another device"
+                    )
+                for s, offset in planned.items():
+                    offsets[s] = offset
+                peaks[m] = max(offset + slots[s].size_bytes for s, offset in planned.items())
+        for later, earlier in successions(slots, offsets, problem.n_memories):
+            self.ops[slots[later].accesses[0]].reuse |= self.last_accesses(slots[earlier], stays[earlier])
         return offsets, peaks, scratch_of
+
+    def slot(self, memory: int, size_bytes: int, accesses: Iterable[int]) -> Slot:
+        ordered = tuple(sorted(accesses))
+        return Slot(memory, size_bytes, ordered, self.ops[ordered[0]].start_s, self.until(ordered))
+
+    def last_accesses(self, slot: Slot, stays: list[_Residency]) -> set[int]:
+        """Accesses of a slot that imply the others: the last of each lane of kernels and copies, and all transfers.
+
+        A transfer that filled the slot is implied by whoever read what it brought.
+        """
+        last: dict[str, int] = {}
+        implied = {r.writer for r in stays if r.readers}
+        transfers = set()
+        for i in slot.accesses:
+            if self.ops[i].kind == OpKind.TRANSFER:
+                if i not in implied:
+                    transfers.add(i)
+            else:
+                last[self.ops[i].lanes[0]] = i
+        return transfers | set(last.values())
 
     def until(self, accesses: Iterable[int]) -> float:
         return max(self.ops[i].finish_s for i in accesses)
@@ -344,6 +380,8 @@ class _Lowering:
                 "argument_taken": [self.taken(t.index, a) for t in self.graph for a in t.arguments],
                 "after": [[other, t.index] for t in self.graph for other in t.after],
                 "alignment_bytes": problem.memory_alignment_bytes.tolist(),
+                "capacity_bytes": problem.memory_capacity_bytes.tolist(),
+                "max_allocation_bytes": [_slab_bytes(m) for m in platform.memories],
             },
         )
 
@@ -398,16 +436,65 @@ class _Lowering:
 
     def peak_live(self) -> dict[str, int]:
         """Largest sum of live bytes a memory, which no packing can beat."""
-        peaks = {}
-        for m, name in enumerate(self.problem.memory_names):
-            events: list[tuple[float, int]] = []
-            for r in self.residencies:
-                if r.memory == m:
-                    events.append((self.ops[r.writer].start_s, r.size_bytes))
-                    events.append((self.until([r.writer, *r.readers]), -r.size_bytes))
-            live = np.cumsum([size for _, size in sorted(events)])
-            peaks[name] = int(live.max()) if len(live) else 0
-        return peaks
+        events: list[list[tuple[float, int]]] = [[] for _ in self.problem.memory_names]
+        for r in self.residencies:
+            events[r.memory].append((self.ops[r.writer].start_s, r.size_bytes))
+            events[r.memory].append((self.until([r.writer, *r.readers]), -r.size_bytes))
+        return {
+            name: max(accumulate((size for _, size in sorted(events[m])), initial=0))
+            for m, name in enumerate(self.problem.memory_names)
+        }
+
+
+class _Planned:
+    """The buffers of a schedule as offsets of slots: what fits by construction where packing anew does not."""
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self._alignment = problem.memory_alignment_bytes
+        self._tolerance_s = 1e-9 + 1e-9 * schedule.makespan_s
+        buffers = schedule.buffers
+        self._rows: dict[tuple[int, int], list[tuple[float, float, int, int]]] = defaultdict(list)
+        for i in range(len(buffers.memory)):
+            self._rows[int(buffers.memory[i]), int(buffers.version[i])].append(
+                (
+                    float(buffers.alloc_s[i]),
+                    float(buffers.free_s[i]),
+                    int(buffers.offset_bytes[i]),
+                    int(buffers.size_bytes[i]),
+                )
+            )
+
+    def offsets(self, memory: int, slots: list[Slot], stays: list[list[_Residency]]) -> dict[int, int] | None:
+        """Return slot → offset for all slots of ``memory``, or None where the schedule does not say them all."""
+        found: dict[int, int] = {}
+        for s, slot in enumerate(slots):
+            if slot.memory != memory or slot.size_bytes == 0:
+                continue
+            wanted = [(r.version, r.ready_s) for r in stays[s]] or [(SCRATCH, slot.free_s)]
+            offsets = {self._offset(memory, version, slot.size_bytes, at_s) for version, at_s in wanted}
+            offset = offsets.pop()
+            if offsets or offset is None:
+                return None
+            found[s] = offset
+        members = list(found)
+        mine = [slots[s] for s in members]
+        pairs = successions([replace(x, memory=0) for x in mine], np.array([found[s] for s in members], np.int64), 1)
+        apart = all(mine[earlier].accesses[-1] < mine[later].accesses[0] for later, earlier in pairs)
+        return found if apart else None
+
+    def _offset(self, memory: int, version: int, size_bytes: int, at_s: float) -> int | None:
+        rows = self._rows[memory, version]
+        inside = [
+            r for r in rows if r[3] == size_bytes and r[0] - self._tolerance_s <= at_s <= r[1] + self._tolerance_s
+        ]
+        return inside[0][2] if len({r[2] for r in inside}) == 1 else None
+
+
+def _slab_bytes(memory: Memory) -> int:
+    """Size of one allocation of a memory, a multiple of its alignment; 0 where all can be had in one."""
+    if memory.max_allocation_bytes is None:
+        return 0
+    return memory.max_allocation_bytes // memory.alignment_bytes * memory.alignment_bytes
 
 
 def lower(graph: TaskGraph, platform: Platform, problem: Problem, schedule: Schedule) -> Program:
