@@ -1,0 +1,1 @@
+"""Heat diffusion on a grid of tiles."""
