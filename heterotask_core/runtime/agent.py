@@ -3,93 +3,89 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from heterotask_core.errors import ExecutionError
-from heterotask_core.program.model import LaneKind, OpKind, Program
 from heterotask_core.runtime.context import Context, write_error
+from heterotask_core.runtime.courier import Courier
 from heterotask_core.runtime.loop import Loop
 
-COURIER_SLEEP_S = 50e-6
 IDLE_SLEEP_S = 1e-3
+COURIER_SLEEP_S = 50e-6
 _CHECK_S = 0.2
-_TAGS = 32_768
-"""Tags that the MPI standard promises."""
+_ABORT_TAG = 1
 
 
-class _Transfer:
-    """A posted send or receive; both ends report when they posted and when they were complete."""
+class AgentRole:
+    """What an agent does with program after program (see rank.py)."""
 
-    __slots__ = ("_end_s", "_request", "_start_s")
+    barrier_sleep_s = IDLE_SLEEP_S
 
-    def __init__(self, request: Any) -> None:
-        self._request = request
-        self._start_s = time.monotonic()
-        self._end_s = self._start_s
+    def __init__(self, control: Any) -> None:
+        """Tell other agents of an abort through ``control``, a communicator of all ranks."""
+        self._control = control
 
-    def query(self) -> bool:
-        if not self._request.Test():
-            return False
-        self._end_s = time.monotonic()
-        return True
+    @property
+    def op(self) -> int | None:
+        """The op that was posted last."""
+        return self._loop.op
 
-    def times(self) -> tuple[float, float]:
-        return self._start_s, self._end_s
+    def load(self, context: Context) -> None:
+        """Make the requests of the program's transfers."""
+        self._context = context
+        self._peers = [r for r, role in enumerate(context.program.ranks) if role.device is None and r != context.rank]
+        self._told = self._heard = False
+        self._courier = Courier(context)
+        self._watchdog = Watchdog(context)
+        sleep_s = COURIER_SLEEP_S if context.lanes else IDLE_SLEEP_S
+        self._loop = Loop(context, self._courier, sleep_s=sleep_s, poll=self.watch)
 
+    def run(self, repeat: int) -> bool:
+        """Carry the node's transfers of one repeat; return False where it was aborted."""
+        self._watchdog.start()
+        self._courier.begin()
+        return self._loop.run(repeat)
 
-def run_agent(context: Context) -> None:
-    """Carry this node's network transfers through all repeats, and end the job when nothing moves any more."""
-    program = context.program
-    tags = _tags(program)
-    network = context.comm
+    def watch(self) -> None:
+        """Look after the job while waiting: is anything moving, has a node aborted."""
+        context = self._context
+        # Nobody counts while ranks load; the launcher's limit holds there.
+        if context.repeat >= 0:
+            self._watchdog.check()
+        if not self._heard and self._control.Iprobe(tag=_ABORT_TAG):
+            self._hear()
+            context.abort()
+        if not self._told and context.epoch and context.memory.aborted(context.epoch):
+            self._told = context.failed = True
+            for peer in self._peers:
+                self._control.Send(np.zeros(0), dest=peer, tag=_ABORT_TAG)
 
-    def issue(lane: int, op: int, after: list[Any]) -> _Transfer:
-        sends = program.lane_kinds[lane] == LaneKind.SEND
-        _, offset, size_bytes = context.place(int((program.op_source if sends else program.op_target)[op]))
-        part = context.memory.arena[offset : offset + size_bytes]
-        source, target = _ends(program, op)
-        if sends:
-            return _Transfer(network.Isend(part, dest=target, tag=tags[op]))
-        return _Transfer(network.Irecv(part, source=source, tag=tags[op]))
+    def _hear(self) -> None:
+        from mpi4py import MPI
 
-    watchdog = Watchdog(context)
-    sleep_s = COURIER_SLEEP_S if context.lanes else IDLE_SLEEP_S
-    loop = Loop(context, issue, chain=False, sleep_s=sleep_s, poll=watchdog.check)
+        self._control.Recv(np.zeros(0), source=MPI.ANY_SOURCE, tag=_ABORT_TAG)
+        self._heard = True
 
-    def load() -> None:
-        """Nobody counts while ranks load; the launcher's limit holds there."""
+    def drain(self) -> None:
+        """After an abort: complete what is posted. Every rank of the program takes part."""
+        context = self._context
+        sent = np.zeros((context.comm.size, 2), np.int64)
+        sent[:, 0] = self._courier.sent()
+        sent[self._peers, 1] = self._told
+        expected = np.empty_like(sent)
+        context.comm.Alltoall(sent, expected)
+        self._courier.drain(expected[:, 0])
+        for _ in range(int(expected[:, 1].sum()) - self._heard):
+            self._hear()
 
-    for repeat in range(context.spec.repeats):
-        context.barrier(watchdog.check if repeat else load, IDLE_SLEEP_S)
-        watchdog.start()
-        loop.run(repeat + 1)
-    context.barrier(watchdog.check, IDLE_SLEEP_S)
+    def finish(self) -> None:
+        """Free the program's requests."""
+        self._courier.close()
 
-
-def _ends(program: Program, op: int) -> tuple[int, int]:
-    """Return the agent ranks that send and receive a transfer."""
-    agents = {role.node: rank for rank, role in enumerate(program.ranks) if role.device is None}
-    nodes = [
-        program.memory_nodes[program.residency_memory[residency]]
-        for residency in (int(program.op_source[op]), int(program.op_target[op]))
-    ]
-    return agents[nodes[0]], agents[nodes[1]]
-
-
-def _tags(program: Program) -> dict[int, int]:
-    """Return transfer → tag: its number among those of its pair of agents, in the sender's order."""
-    tags: dict[int, int] = {}
-    counts: Counter[tuple[int, int]] = Counter()
-    for lane, kind in enumerate(program.lane_kinds.tolist()):
-        if kind != LaneKind.SEND:
-            continue
-        for op in program.lane_ops[program.lane_ptr[lane] : program.lane_ptr[lane + 1]].tolist():
-            assert program.op_kind[op] == OpKind.TRANSFER
-            pair = _ends(program, op)
-            tags[op] = counts[pair] % _TAGS
-            counts[pair] += 1
-    return tags
+    def close(self) -> None:
+        """Nothing is held between programs."""
 
 
 class Watchdog:
@@ -145,7 +141,7 @@ class Watchdog:
             if position == len(ops):
                 line += "nothing left to issue"
             else:
-                missing = [d for d in context.dependencies[ops[position]] if not context.memory.seen(d, context.epoch)]
+                missing = [d for d in context.waits_for(ops[position]) if not context.memory.seen(d, context.epoch)]
                 line += f"{context.describe(ops[position])} waits for "
                 line += ", ".join(context.describe(d) for d in missing) or "its turn (its kernel may be running)"
             lines.append(line)

@@ -1,26 +1,22 @@
 """The shared memory of a node: arena, completion flags; and the counters that all ranks of a job share.
 
-A :class:`NodeMemory` is one file in ``/dev/shm``: the arena at planned offsets, then one cache line an op that
-holds the epoch (repeat + 1) in which the op was last completed. Waiters test ``>=``, so nothing is ever reset.
-
-A flag has one writer. Its aligned 8-byte store follows the data in program order; x86-64 keeps the order of
-stores and of loads, and CPython is no compiler that moves them, so no fence is needed there.
+A :class:`NodeMemory` is one file in ``/dev/shm``: the arena at planned offsets, then the completion flags of the ops
+(see flags.py) and one more that says up to which epoch everything is aborted.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError
+from heterotask_core.runtime.flags import LINE_BYTES, LINE_WORDS, Flags, no_fence
 
-LINE_BYTES = 64
-"""Distance of two flags or counters: a cache line, so that writers do not disturb each other."""
-_WORDS = LINE_BYTES // 8
 _PAGE = 4096
 SHM = Path("/dev/shm")
 FILL = 0.9
@@ -43,19 +39,22 @@ def check_free(needed_bytes: int, *, free_bytes: int | None = None) -> None:
 
 def node_bytes(arena_bytes: int, n_ops: int) -> int:
     """Return the size of a node's file: the arena in whole pages, then the flags."""
-    return -(-arena_bytes // _PAGE) * _PAGE + max(1, n_ops) * LINE_BYTES
+    return -(-arena_bytes // _PAGE) * _PAGE + (n_ops + 1) * LINE_BYTES
 
 
 class NodeMemory:
     """The mapped shared memory of one node, owned by the ranks that map it; freed when the last one ends."""
 
-    def __init__(self, path: Path, arena_bytes: int, n_ops: int, *, create: bool) -> None:
-        """Map ``path``; with ``create`` make it first, with every page allocated.
+    def __init__(
+        self, path: Path, arena_bytes: int, n_ops: int, *, create: bool, fence: Callable[[], None] = no_fence
+    ) -> None:
+        """Map ``path``; with ``create`` make it first, with every page allocated. ``fence``: see :class:`Flags`.
 
         Raises:
             ArenaTooSmallError: the pages cannot be had (found here, not by a SIGBUS later).
         """
         self.path = path
+        self.n_ops = n_ops
         size_bytes = node_bytes(arena_bytes, n_ops)
         flags = os.O_RDWR | (os.O_CREAT | os.O_EXCL if create else 0)
         descriptor = os.open(path, flags, 0o600)
@@ -68,16 +67,19 @@ class NodeMemory:
         finally:
             os.close(descriptor)
         self.arena: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8, arena_bytes)
-        start = size_bytes - max(1, n_ops) * LINE_BYTES
-        self._flags = memoryview(self._map)[start:].cast("Q")
+        words = np.frombuffer(self._map, np.uint64, offset=size_bytes - (n_ops + 1) * LINE_BYTES)
+        self.flags = Flags(words, fence=fence)
+        self.aborted_address = self.flags.address + n_ops * LINE_BYTES
+        self.publish = self.flags.publish
+        self.seen = self.flags.seen
 
-    def publish(self, op: int, epoch: int) -> None:
-        """Say that ``op`` is complete in ``epoch`` (store-release)."""
-        self._flags[op * _WORDS] = epoch
+    def abort(self, epoch: int) -> None:
+        """Tell every rank of the node to leave ``epoch`` at its next poll."""
+        self.flags.publish(self.n_ops, epoch)
 
-    def seen(self, op: int, epoch: int) -> bool:
-        """Return whether ``op`` is complete in ``epoch`` (load-acquire)."""
-        return self._flags[op * _WORDS] >= epoch
+    def aborted(self, epoch: int) -> bool:
+        """Return whether ``epoch`` is aborted on this node."""
+        return self.flags.seen(self.n_ops, epoch)
 
 
 class Counters:
@@ -90,23 +92,29 @@ class Counters:
             path.write_bytes(bytes(size_bytes))
         try:
             with path.open("r+b") as file:
-                self._words = memoryview(mmap.mmap(file.fileno(), size_bytes)).cast("Q")
+                mapped = np.frombuffer(mmap.mmap(file.fileno(), size_bytes), np.uint64)
         except (OSError, ValueError) as error:
             raise ExecutionError(f"{path}: cannot map the counters of the job: {error}") from error
+        self._words = mapped.data
+        self._address = int(mapped.ctypes.data)
         self.n_lanes = n_lanes
+
+    def address(self, lane: int) -> int:
+        """Return where the two counts of a lane lie in this process."""
+        return self._address + lane * LINE_BYTES
 
     def set(self, lane: int, *, issued: int, done: int) -> None:
         """Store the counts of one lane; only the rank that owns it does."""
-        self._words[lane * _WORDS] = issued
-        self._words[lane * _WORDS + 1] = done
+        self._words[lane * LINE_WORDS] = issued
+        self._words[lane * LINE_WORDS + 1] = done
 
     def issued(self, lane: int) -> int:
         """Return how many ops of the lane were issued, over all repeats."""
-        return self._words[lane * _WORDS]
+        return self._words[lane * LINE_WORDS]
 
     def done(self, lane: int) -> int:
         """Return how many ops of the lane are complete, over all repeats."""
-        return self._words[lane * _WORDS + 1]
+        return self._words[lane * LINE_WORDS + 1]
 
     def total(self) -> int:
         """Return the sum of everything issued and done: it changes whenever any rank gets on."""

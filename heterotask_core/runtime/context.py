@@ -6,17 +6,19 @@ Files of a job's folder: ``program.npz`` and ``.json``, ``job.json`` (:class:`Jo
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from heterotask_core.program.model import LaneKind, OpKind, Program
+from heterotask_core.program.model import I32, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, NodeMemory
 
 SPIN_S = 1e-3
@@ -67,10 +69,24 @@ class Idle:
 
 
 class Context:
-    """The state of one rank; arrays of times are (repeats, N), −inf where another rank measures."""
+    """One program on one rank; arrays of times are (repeats, N), −inf where another rank measures."""
 
-    def __init__(self, folder: Path, program: Program, spec: JobSpec, comm: Any, memory: NodeMemory) -> None:
-        """Find this rank's lanes and what its node can see."""
+    def __init__(
+        self,
+        folder: Path,
+        program: Program,
+        spec: JobSpec,
+        comm: Any,
+        memory: NodeMemory,
+        *,
+        epochs_before: int = 0,
+        spin_s: float = 0.0,
+    ) -> None:
+        """Find this rank's lanes and what its node can see.
+
+        ``epochs_before``: epochs that the flags have seen already. ``spin_s``: how long a waiting rank may keep its
+        core before it yields it; 0 where ranks share cores.
+        """
         self.folder = folder
         self.program = program
         self.spec = spec
@@ -78,24 +94,36 @@ class Context:
         self.rank: int = comm.rank
         self.role = program.ranks[self.rank]
         self.memory = memory
+        self.spin_s = spin_s
         self.counters = Counters(folder / "counters", len(program.lane_names))
         self.start_s = np.full((spec.repeats, program.n_ops), -np.inf)
         self.finish_s = np.full((spec.repeats, program.n_ops), -np.inf)
         self.peak_bytes = np.zeros(len(program.memory_names), np.int64)
-        self.epoch = 0
+        self.epoch = epochs_before
+        """The epoch that runs: one more with every repeat, over all programs of a job."""
+        self.repeat = -1
+        self.failed = False
+        self._agreed = np.zeros(2, np.int32)
         self.lanes = [lane for lane, owner in enumerate(program.lane_rank.tolist()) if owner == self.rank]
-        on_node = np.zeros(program.n_ops, bool)
-        for lane in self.node_lanes():
-            on_node[self.lane_ops(lane)] = True
         # A transfer is one op on two nodes: each side waits for what its own node can see.
-        self.dependencies = [
-            [dep for dep in program.dep_ops[start:end].tolist() if on_node[dep]]
-            for start, end in zip(program.dep_ptr[:-1].tolist(), program.dep_ptr[1:].tolist(), strict=True)
+        visible, own = np.zeros(program.n_ops, bool), np.zeros(program.n_ops, bool)
+        for lane in self.node_lanes():
+            visible[self.lane_ops(lane)] = True
+        for lane in self.lanes:
+            own[self.lane_ops(lane)] = True
+        self._visible, self._own = visible, own
+        item_bytes = [
+            math.prod(shape) * _itemsize(dtype)
+            for shape, dtype in zip(program.item_shapes, program.item_dtypes, strict=True)
         ]
-        self.version_bytes = [
-            int(np.prod(program.item_shapes[item], dtype=np.int64)) * np.dtype(program.item_dtypes[item]).itemsize
-            for item in program.version_item.tolist()
-        ]
+        self._places = list(
+            zip(
+                program.residency_memory.tolist(),
+                program.residency_offset_bytes.tolist(),
+                [item_bytes[item] for item in program.version_item[program.residency_version].tolist()],
+                strict=True,
+            )
+        )
 
     def node_lanes(self) -> list[int]:
         """Return the issue lanes of all ranks of this node."""
@@ -111,22 +139,55 @@ class Context:
         ops: list[int] = self.program.lane_ops[ptr[lane] : ptr[lane + 1]].tolist()
         return ops
 
+    def waits_for(self, op: int) -> list[int]:
+        """Return the dependencies of an op that this node can see."""
+        deps = self.program.dep_ops[self.program.dep_ptr[op] : self.program.dep_ptr[op + 1]]
+        seen: list[int] = deps[self._visible[deps]].tolist()
+        return seen
+
+    def own_waits(self, op: int) -> tuple[int, ...]:
+        """Return the dependencies of an op that this very rank issues."""
+        deps = self.program.dep_ops[self.program.dep_ptr[op] : self.program.dep_ptr[op + 1]]
+        return tuple(deps[self._own[deps]].tolist())
+
+    def wait_lists(self, ops: Sequence[int], *, own: bool) -> tuple[I64, I32]:
+        """Return CSR over ``ops``: dependencies that this node can see, ``own`` ones of this rank with them or not."""
+        ptr = np.zeros(len(ops) + 1, np.int64)
+        wanted = self._visible if own else self._visible & ~self._own
+        rows = []
+        for position, op in enumerate(ops):
+            deps = self.program.dep_ops[self.program.dep_ptr[op] : self.program.dep_ptr[op + 1]]
+            rows.append(deps[wanted[deps]])
+            ptr[position + 1] = ptr[position] + len(rows[-1])
+        return ptr, np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)
+
     def place(self, residency: int) -> tuple[int, int, int]:
         """Return (memory, offset, bytes of the data) of a residency, and count it as memory in use."""
-        program = self.program
-        memory = int(program.residency_memory[residency])
-        offset = int(program.residency_offset_bytes[residency])
-        size_bytes = self.version_bytes[program.residency_version[residency]]
+        memory, offset, size_bytes = self._places[residency]
         self.peak_bytes[memory] = max(self.peak_bytes[memory], offset + size_bytes)
         return memory, offset, size_bytes
 
-    def barrier(self, poll: Callable[[], None], sleep_s: float) -> None:
-        """Wait for all ranks without spinning; ``poll`` is called while waiting."""
-        request = self.comm.Ibarrier()
+    def begin(self, repeat: int) -> None:
+        """Enter the next epoch, whose times go to row ``repeat``."""
+        self.repeat = repeat
+        self.epoch += 1
+
+    def abort(self) -> None:
+        """Make every rank of this node leave the epoch at its next poll, and all ranks at the next barrier."""
+        self.failed = True
+        self.memory.abort(self.epoch)
+
+    def barrier(self, poll: Callable[[], None], sleep_s: float) -> bool:
+        """Wait for all ranks without spinning, ``poll`` called meanwhile; return whether none has aborted."""
+        from mpi4py import MPI
+
+        self._agreed[0] = self.failed
+        request = self.comm.Iallreduce(self._agreed[:1], self._agreed[1:], op=MPI.MAX)
         idle = Idle(sleep_s)
         while not request.Test():
             poll()
             idle.wait()
+        return not self._agreed[1]
 
     def describe(self, op: int) -> str:
         """Return an op in words."""
@@ -145,6 +206,11 @@ class Context:
         elif op is not None:
             what = self.describe(op)
         write_error(self.folder, self.rank, f"{what} failed ({where}): {type(error).__name__}: {error}")
+
+
+@functools.cache
+def _itemsize(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
 
 
 def describe_op(program: Program, op: int) -> str:

@@ -1,171 +1,185 @@
-"""A device rank: opens its device, binds its tasks, then runs its lanes."""
+"""A device rank: opens its device once, then binds and runs program after program."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from heterotask_core.errors import KernelError, ProgramError
-from heterotask_core.kernel import Kernel, find_kernel
+from heterotask_core.errors import ExecutionError, ProgramError
 from heterotask_core.program.model import LaneKind, OpKind
-from heterotask_core.runtime.context import LANE_QUEUE, Context
-from heterotask_core.runtime.devices.base import Argument, Backend, Event, Launcher, by_role, open_backend
+from heterotask_core.runtime.binding import Variants, bound_tasks, warm_up
+from heterotask_core.runtime.context import LANE_QUEUE, Context, JobSpec
+from heterotask_core.runtime.courier import DRAIN_S
+from heterotask_core.runtime.devices.base import Backend, Event, Launcher, open_backend
+from heterotask_core.runtime.devices.cpu import CpuBackend
 from heterotask_core.runtime.loop import Loop
+from heterotask_core.runtime.walker import Walker
 
 SLEEP_S = 50e-6
 
 
-def run_device(context: Context) -> None:
-    """Load (compile, bind), then run all repeats; failures are left for the launcher before they are raised."""
-    program, role = context.program, context.role
-    assert role.device is not None
-    device = context.spec.devices[role.device]
-    memory = program.memory_names.index(device["memory"])
-    try:
-        backend = open_backend(
-            device["kind"],
-            selector=device["selector"],
-            arena=context.memory.arena,
-            slab_bytes=int(program.memory_size_bytes[memory]),
-            cores=max(1, len(role.core_ids)),
+class _Runner(Protocol):
+    @property
+    def op(self) -> int | None:
+        """The op that was started last."""
+
+    def run(self, repeat: int) -> bool:
+        """Run the rank's lanes once."""
+
+
+class DeviceRole:
+    """What a device rank does with program after program (see rank.py)."""
+
+    barrier_sleep_s = SLEEP_S
+
+    def __init__(self, spec: JobSpec, device: str, *, arena: Any, slab_bytes: int, cores: int) -> None:
+        """Open ``device``; raises what its backend raises."""
+        described = spec.devices[device]
+        self._memory_name = described["memory"]
+        self._backend: Backend = open_backend(
+            described["kind"], selector=described["selector"], arena=arena, slab_bytes=slab_bytes, cores=cores
         )
-    except Exception as error:
-        context.fail(None, error, doing=f"opening device {role.device!r}")
-        raise
-    launchers = _bind_tasks(context, backend, memory)
-    _warm_up(context)
+        self._variants = Variants()
+        self._warm: set[tuple[str, str, str]] = set()
+        self._engine: _DeviceEngine | None = None
 
-    def issue(lane: int, op: int, after: list[Any]) -> Event:
-        if program.op_kind[op] == OpKind.KERNEL:
-            return launchers[op](after)
-        return _copy(context, backend, memory, lane, op, after)
+    @property
+    def op(self) -> int | None:
+        """The op that was started last."""
+        return self._runner.op
 
-    def nothing() -> None:
-        """Watching is the agent's work."""
-
-    loop = Loop(context, issue, chain=backend.own_memory, sleep_s=SLEEP_S, poll=nothing)
-    for repeat in range(context.spec.repeats):
-        context.barrier(nothing, SLEEP_S)
-        loop.run(repeat + 1)
-    context.barrier(nothing, SLEEP_S)
-    backend.close()
-
-
-def _bind_tasks(context: Context, backend: Backend, memory: int) -> dict[int, Launcher]:
-    """Return op → launcher of every kernel op of this rank."""
-    program = context.program
-    launchers: dict[int, Launcher] = {}
-    functions: dict[int, Callable[..., Any]] = {}
-    for lane in context.lanes:
-        for op in context.lane_ops(lane):
-            if program.op_kind[op] != OpKind.KERNEL:
-                continue
-            task = int(program.op_task[op])
-            index = int(program.task_call[task])
-            call = program.calls[index]
+    def load(self, context: Context) -> None:
+        """Import, compile, bind and warm up what the program needs here."""
+        self._context = context
+        program, backend = context.program, self._backend
+        memory = program.memory_names.index(self._memory_name)
+        launchers: dict[int, Launcher] = {}
+        calls: dict[int, Callable[[], object]] = {}
+        for op, task in bound_tasks(context, self._variants, memory):
+            variant = task.loaded.variant
+            key = (task.loaded.kernel.module, task.loaded.kernel.name, variant.name)
             try:
-                kernel = find_kernel(call.module, call.kernel)
-                variant = kernel.variant(call.variant)
-                if index not in functions:
-                    if call.fingerprint not in ("", variant.fingerprint()):
-                        raise KernelError("its source has changed since the plan was made; plan again")
-                    functions[index] = variant.load()
-                params = {name: _resolve(value, context) for name, value in call.params.items()}
-                scratch_offset = int(program.task_scratch_offset_bytes[task])
-                scratch = None
-                if scratch_offset >= 0:
-                    scratch = (scratch_offset, int(program.task_scratch_bytes[task]))
-                    context.peak_bytes[memory] = max(context.peak_bytes[memory], sum(scratch))
-                arguments = _arguments(context, task, kernel)
-                launchers[op] = backend.bind(variant, functions[index], arguments, params, scratch)
+                if isinstance(backend, CpuBackend):
+                    calls[op] = backend.call(variant, task.loaded.function, task.arguments, task.params, task.scratch)
+                else:
+                    launchers[op] = task.bind(backend)
             except Exception as error:
                 context.fail(op, error)
                 raise
-    return launchers
+            if key not in self._warm and variant.warm_up and (variant.device_kind == "cpu" or variant.on_host):
+                warm_up(task)
+            self._warm.add(key)
+        self._runner: _Runner
+        if isinstance(backend, CpuBackend):
+            self._runner = self._walker(context, backend, calls)
+        else:
+            self._engine = _DeviceEngine(context, backend, memory, launchers)
+            self._runner = Loop(context, self._engine, sleep_s=SLEEP_S, poll=self.watch)
+
+    def _walker(self, context: Context, backend: CpuBackend, calls: dict[int, Callable[[], object]]) -> Walker:
+        """Return the walker of a CPU's lane, with its copies bound too."""
+        if len(context.lanes) != 1:
+            raise ProgramError(f"CPU device {context.role.device!r} has {len(context.lanes)} lanes, not 1; plan again")
+        ops = context.lane_ops(context.lanes[0])
+        for op in ops:
+            if op not in calls:
+                (source, target), source_offset, target_offset, size_bytes = _copy_of(context, op)
+                arena = context.program.memory_names.index(context.role.node)
+                if (source, target) != (arena, arena):
+                    raise _misplaced(context, op)
+                calls[op] = backend.copy_call(source_offset, target_offset, size_bytes)
+        return Walker(context, context.lanes[0], [calls[op] for op in ops], sleep_s=SLEEP_S)
+
+    def run(self, repeat: int) -> bool:
+        """Run the rank's lanes of one repeat; return False where it was aborted."""
+        return self._runner.run(repeat)
+
+    def watch(self) -> None:
+        """Watching is the agent's work."""
+
+    def drain(self) -> None:
+        """After an abort: wait for what the device still runs. Every rank of the program takes part."""
+        none = np.zeros((self._context.comm.size, 2), np.int64)
+        self._context.comm.Alltoall(none, np.empty_like(none))
+        if self._engine is not None:
+            self._engine.drain()
+
+    def finish(self) -> None:
+        """Forget the program; the device, its memory and what is compiled stay."""
+        self._engine = None
+
+    def close(self) -> None:
+        """Close the device."""
+        self._backend.close()
 
 
-def _warm_up(context: Context) -> None:
-    """Call each variant that computes on the host once on zeros of its own: imports, compiled code, input files.
+class _DeviceEngine:
+    """Issues kernels and copies to a backend; ops of one queue complete in order."""
 
-    Only variants that declare ``warm_up``. One may refuse zeros; the real call then tells.
-    """
-    program = context.program
-    seen: set[tuple[str, str, str]] = set()
-    for lane in context.lanes:
-        for op in context.lane_ops(lane):
-            if program.op_kind[op] != OpKind.KERNEL:
-                continue
-            task = int(program.op_task[op])
-            call = program.calls[int(program.task_call[task])]
-            kernel = find_kernel(call.module, call.kernel)
-            variant = kernel.variant(call.variant)
-            if (call.module, call.kernel, call.variant) in seen or not variant.warm_up:
-                continue
-            if variant.device_kind != "cpu" and not variant.on_host:
-                continue
-            seen.add((call.module, call.kernel, call.variant))
-            values = by_role(_arguments(context, task, kernel), lambda a: np.zeros(a.shape, a.dtype))
-            values |= {name: _resolve(value, context) for name, value in call.params.items()}
-            if variant.scratch_bytes is not None:
-                values["scratch"] = np.zeros(int(program.task_scratch_bytes[task]), np.uint8)
-            if variant.max_cores != 1:
-                values["cores"] = variant.min_cores
-            with contextlib.suppress(Exception):
-                variant.load()(**values)
+    chains = True
+    sleeps = True
 
+    def __init__(self, context: Context, backend: Backend, memory: int, launchers: dict[int, Launcher]) -> None:
+        self._context = context
+        self._pending: dict[int, deque[tuple[int, Event]]] = {lane: deque() for lane in context.lanes}
+        self._running: dict[int, Event] = {}
+        self._issue: dict[int, Launcher] = dict(launchers)
+        for lane in context.lanes:
+            for op in context.lane_ops(lane):
+                if context.program.op_kind[op] != OpKind.KERNEL:
+                    self._issue[op] = _copy_launcher(context, backend, memory, lane, op)
 
-def _arguments(context: Context, task: int, kernel: Kernel) -> list[Argument]:
-    """Return the arrays of a task, in role order; items of a list role are numbered."""
-    program = context.program
-    arguments: list[Argument] = []
-    counts: dict[str, int] = {}
-    for position in range(int(program.argument_ptr[task]), int(program.argument_ptr[task + 1])):
-        residency = int(program.argument_residency[position])
-        role = program.role_names[program.argument_role[position]]
-        item = int(program.version_item[program.residency_version[residency]])
-        _, offset, _ = context.place(residency)
-        index = counts.get(role, 0)
-        counts[role] = index + 1
-        is_list = bool(program.argument_is_list[position])
-        arguments.append(
-            Argument(
-                role,
-                index,
-                program.item_shapes[item],
-                program.item_dtypes[item],
-                offset,
-                is_list,
-                kernel.access(role),
-            )
-        )
-    return arguments
+    def issue(self, lane: int, op: int, after: Sequence[int]) -> None:
+        """Start an op behind own ones."""
+        event = self._issue[op]([self._running[other] for other in after if other in self._running])
+        self._running[op] = event
+        self._pending[lane].append((op, event))
+
+    def completed(self) -> list[tuple[int, int, float, float]]:
+        """Ask the oldest op of each queue, and the next where it is complete."""
+        done = []
+        for lane, pending in self._pending.items():
+            while pending and pending[0][1].query():
+                op, event = pending.popleft()
+                del self._running[op]
+                done.append((lane, op, *event.times()))
+        return done
+
+    def drain(self) -> None:
+        """Wait for everything issued."""
+        deadline_s = time.monotonic() + DRAIN_S
+        while self._running:
+            self.completed()
+            if time.monotonic() > deadline_s:
+                raise ExecutionError(f"{len(self._running)} ops of the device did not end within {DRAIN_S:g} s")
 
 
-def _resolve(value: Any, context: Context) -> Any:
-    """Return a parameter, an output name as the path in the run's folder."""
-    if isinstance(value, dict) and set(value) == {"output"}:
-        return Path(context.spec.output_dir) / value["output"]
-    return value
+def _copy_of(context: Context, op: int) -> tuple[tuple[int, int], int, int, int]:
+    """Return (source memory, target memory), both offsets and the bytes of a copy."""
+    source, source_offset, size_bytes = context.place(int(context.program.op_source[op]))
+    target, target_offset, _ = context.place(int(context.program.op_target[op]))
+    return (source, target), source_offset, target_offset, size_bytes
 
 
-def _copy(context: Context, backend: Backend, memory: int, lane: int, op: int, after: list[Any]) -> Event:
-    """Issue a copy between the arena and the device's memory, or inside the device's memory."""
-    program = context.program
-    arena = program.memory_names.index(context.role.node)
-    source, source_offset, size_bytes = context.place(int(program.op_source[op]))
-    target, target_offset, _ = context.place(int(program.op_target[op]))
-    queue = LANE_QUEUE[LaneKind(int(program.lane_kinds[lane]))]
+def _copy_launcher(context: Context, backend: Backend, memory: int, lane: int, op: int) -> Launcher:
+    """Return what issues a copy between the arena and the device's memory, or inside the device's memory."""
+    arena = context.program.memory_names.index(context.role.node)
+    queue = LANE_QUEUE[LaneKind(int(context.program.lane_kinds[lane]))]
     copies = {
         (memory, memory): backend.copy_within,
         (arena, memory): backend.copy_in,
         (memory, arena): backend.copy_out,
     }
-    if memory == arena:
-        copies = {(arena, arena): backend.copy_within}
-    if (source, target) not in copies:
-        raise ProgramError(f"{context.describe(op)} stands on a lane of device {context.role.device!r}; plan again")
-    return copies[source, target](source_offset, target_offset, size_bytes, after, queue)
+    pair, source_offset, target_offset, size_bytes = _copy_of(context, op)
+    if pair not in copies:
+        raise _misplaced(context, op)
+    copy = copies[pair]
+    return lambda after: copy(source_offset, target_offset, size_bytes, after, queue)
+
+
+def _misplaced(context: Context, op: int) -> ProgramError:
+    return ProgramError(f"{context.describe(op)} stands on a lane of device {context.role.device!r}; plan again")

@@ -1,126 +1,157 @@
-"""The loop that every rank runs: walk the own lanes in order, never block on one of them.
+"""The loop of ranks that issue and poll: device ranks with memory of their own, and node agents.
 
-An op is issued when it heads its lane and everything it waits for is seen, or is issued by this very rank to a
-device that can order the two itself. Completions are polled and published.
+An op is issued when it heads its lane and everything it waits for is seen, or is issued by this very rank to an
+engine that orders the two itself. Completions are polled and published. The loop never blocks on one lane.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from heterotask_core.runtime.context import Context, Idle
+import numpy as np
+
+from heterotask_core.runtime.context import SPIN_S, Context
 
 WINDOW = 16
 """Ops in flight per lane, at most."""
+_SPIN_NS = int(SPIN_S * 1e9)
+_ROUNDS = 64
+"""Rounds without progress between two calls of ``poll``."""
 
 
-class Handle(Protocol):
-    """An issued op."""
+class Engine(Protocol):
+    """What carries out the ops of a rank's lanes."""
 
-    def query(self) -> bool:
-        """Return whether it is complete, without blocking."""
+    chains: bool
+    """Whether an op may be issued behind own ones that still run."""
+    sleeps: bool
+    """Whether the loop may sleep while ops are in flight."""
 
-    def times(self) -> tuple[float, float]:
-        """Return start and end on CLOCK_MONOTONIC, once complete."""
+    def issue(self, lane: int, op: int, after: Sequence[int]) -> None:
+        """Start ``op``, behind the own ops ``after`` of this repeat."""
+
+    def completed(self) -> Iterable[tuple[int, int, float, float]]:
+        """Return (lane, op, start, end on CLOCK_MONOTONIC) of ops that have become complete, without blocking."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Lane:
     index: int
     ops: list[int]
-    cursor: int = 0
-    pending: list[tuple[int, Handle]] = field(default_factory=list)
-    issued_before: int = 0
+    ptr: list[int]
+    own: list[tuple[int, ...]]
+    before: int = 0
+    issued: int = 0
     done: int = 0
 
 
 class Loop:
     """Runs the lanes of one rank, repeat after repeat."""
 
-    def __init__(
-        self,
-        context: Context,
-        issue: Callable[[int, int, list[Any]], Handle],
-        *,
-        chain: bool,
-        sleep_s: float,
-        poll: Callable[[], None],
-    ) -> None:
-        """``issue(lane, op, after)`` starts an op; with ``chain`` it may wait for own handles given as ``after``."""
+    def __init__(self, context: Context, engine: Engine, *, sleep_s: float, poll: Callable[[], None]) -> None:
+        """``poll`` is called now and then; the loop sleeps ``sleep_s`` between looks once idle."""
         self._context = context
-        self._issue = issue
-        self._chain = chain
-        self._sleep_s = sleep_s
+        self._engine = engine
         self._poll = poll
-        self._lanes = [_Lane(lane, context.lane_ops(lane)) for lane in context.lanes]
-        self._running: dict[int, Handle] = {}
+        self._sleep_s = sleep_s
+        self._lanes: list[_Lane] = []
+        lists, start = [np.zeros(0, np.int32)], 0
+        for lane in context.lanes:
+            ops = context.lane_ops(lane)
+            ptr, deps = context.wait_lists(ops, own=not engine.chains)
+            own = [context.own_waits(op) if engine.chains else () for op in ops]
+            self._lanes.append(_Lane(lane, ops, (ptr + start).tolist(), own))
+            lists.append(deps)
+            start += len(deps)
+        self._deps = np.concatenate(lists)
+        self._by_index = {lane.index: slot for slot, lane in enumerate(self._lanes)}
+        self._ranges = [-1] * (2 * len(self._lanes))
+        self._issued: set[int] = set()
+        self.op: int | None = None
+        """The op that was issued last: the one that has failed when :meth:`run` raises."""
 
-    def run(self, epoch: int) -> None:
-        """Run every op of the own lanes once; ``epoch`` counts from 1. Exceptions are left for the launcher."""
-        self._context.epoch = epoch
-        for lane in self._lanes:
-            lane.issued_before = (epoch - 1) * len(lane.ops)
-            lane.cursor = 0
-        idle = Idle(self._sleep_s)
-        open_lanes = [lane for lane in self._lanes if lane.ops]
-        while open_lanes:
+    def run(self, repeat: int) -> bool:
+        """Run every op of the own lanes once; return False where the epoch was aborted. Raises what the engine does."""
+        context, engine, lanes = self._context, self._engine, self._lanes
+        self._issued.clear()
+        for slot, lane in enumerate(lanes):
+            lane.before = context.counters.done(lane.index)
+            lane.issued = lane.done = 0
+            self._look(slot)
+        left = sum(len(lane.ops) for lane in lanes)
+        in_flight = rounds = 0
+        idle_s: float | None = None
+        yield_ns = 0
+        while left:
             moved = False
-            for lane in open_lanes:
-                moved = self._collect(lane, epoch) or moved
-                while len(lane.pending) < WINDOW and self._advance(lane, epoch):
+            for lane_index, op, start_s, finish_s in engine.completed() if in_flight else ():
+                self._complete(repeat, lane_index, op, start_s, finish_s)
+                in_flight -= 1
+                left -= 1
+                moved = True
+            ready = context.memory.flags.poll(
+                context.memory.n_ops, context.epoch, self._deps, self._ranges, yield_ns, int(self._sleep_s * 1e9)
+            )
+            if ready < 0:
+                return False
+            for slot in range(len(lanes)) if ready else ():
+                if ready >> slot & 1 and self._issue(slot):
+                    in_flight += 1
                     moved = True
             if moved:
-                open_lanes = [lane for lane in open_lanes if lane.pending or lane.cursor < len(lane.ops)]
-                idle.reset()
-            else:
-                idle.wait()
-            self._poll()
-
-    def _advance(self, lane: _Lane, epoch: int) -> bool:
-        """Issue the head op of a lane if it may start; return whether it did."""
-        if lane.cursor == len(lane.ops):
-            return False
-        op = lane.ops[lane.cursor]
-        after = []
-        for dependency in self._context.dependencies[op]:
-            if not self._context.memory.seen(dependency, epoch):
-                if not self._chain or dependency not in self._running:
-                    return False
-                after.append(self._running[dependency])
-        try:
-            handle = self._issue(lane.index, op, after)
-        except Exception as error:
-            self._context.fail(op, error)
-            raise
-        lane.cursor += 1
-        lane.pending.append((op, handle))
-        self._running[op] = handle
-        self._context.counters.set(lane.index, issued=lane.issued_before + lane.cursor, done=lane.done)
-        self._collect(lane, epoch)
-        return True
-
-    def _collect(self, lane: _Lane, epoch: int) -> bool:
-        """Publish the ops of a lane that are complete; return whether there were any."""
-        kept = []
-        for op, handle in lane.pending:
-            try:
-                complete = handle.query()
-            except Exception as error:
-                self._context.fail(op, error)
-                raise
-            if not complete:
-                kept.append((op, handle))
+                idle_s, yield_ns, rounds = None, 0, 0
                 continue
-            self._context.memory.publish(op, epoch)
-            start_s, finish_s = handle.times()
-            self._context.start_s[epoch - 1, op] = start_s
-            self._context.finish_s[epoch - 1, op] = finish_s
-            del self._running[op]
-            lane.done += 1
-        if len(kept) == len(lane.pending):
-            return False
-        lane.pending = kept
-        self._context.counters.set(lane.index, issued=lane.issued_before + lane.cursor, done=lane.done)
+            rounds += 1
+            if in_flight and not engine.sleeps:
+                os.sched_yield()
+                if rounds % _ROUNDS == 0:
+                    self._poll()
+                continue
+            now_s = time.monotonic()
+            idle_s = now_s if idle_s is None else idle_s
+            rest_ns = max(1, _SPIN_NS - int((now_s - idle_s) * 1e9))
+            # With nothing in flight the flags alone can bring news: wait where they are polled fastest.
+            yield_ns = 0 if in_flight or ready else rest_ns
+            if in_flight or ready:
+                if rest_ns > 1:
+                    os.sched_yield()
+                else:
+                    time.sleep(self._sleep_s)
+            if rest_ns == 1 or rounds % _ROUNDS == 0:
+                self._poll()
         return True
+
+    def _look(self, slot: int) -> None:
+        """Note what the lane's head waits for, if it may be issued at all."""
+        lane = self._lanes[slot]
+        closed = lane.issued == len(lane.ops) or lane.issued - lane.done >= WINDOW
+        self._ranges[2 * slot] = -1 if closed else lane.ptr[lane.issued]
+        self._ranges[2 * slot + 1] = -1 if closed else lane.ptr[lane.issued + 1]
+
+    def _issue(self, slot: int) -> bool:
+        """Issue the head of a lane whose host dependencies are seen, unless an own one is not even issued."""
+        lane = self._lanes[slot]
+        op, after = lane.ops[lane.issued], lane.own[lane.issued]
+        if any(own not in self._issued for own in after):
+            return False
+        self.op = op
+        self._engine.issue(lane.index, op, after)
+        self._issued.add(op)
+        lane.issued += 1
+        self._look(slot)
+        self._context.counters.set(lane.index, issued=lane.before + lane.issued, done=lane.before + lane.done)
+        return True
+
+    def _complete(self, repeat: int, lane_index: int, op: int, start_s: float, finish_s: float) -> None:
+        context, slot = self._context, self._by_index[lane_index]
+        lane = self._lanes[slot]
+        context.start_s[repeat, op] = start_s
+        context.finish_s[repeat, op] = finish_s
+        context.memory.flags.publish(op, context.epoch)
+        lane.done += 1
+        self._look(slot)
+        context.counters.set(lane.index, issued=lane.before + lane.issued, done=lane.before + lane.done)

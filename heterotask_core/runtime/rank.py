@@ -1,39 +1,107 @@
-"""One rank from start to end: map the node's memory, run the role, gather the trace."""
+"""One rank from start to end: map the node's memory, open the role, run programs, gather the trace."""
 
 from __future__ import annotations
 
+import atexit
+import gc
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from heterotask_core.program.io import load_program
-from heterotask_core.runtime.agent import run_agent
+from heterotask_core.program.model import F64, I64, RankRole
+from heterotask_core.runtime.agent import AgentRole
 from heterotask_core.runtime.arena import NodeMemory
 from heterotask_core.runtime.context import Context, JobSpec, record_rank, write_error
-from heterotask_core.runtime.device_rank import run_device
+from heterotask_core.runtime.device_rank import DeviceRole
+from heterotask_core.runtime.flags import no_fence
+from heterotask_core.runtime.native import native
+
+SPIN_S = 20e-6
+"""How long a waiting rank keeps its core where every rank has one."""
 
 
-def run_rank(folder: Path, comm: Any) -> None:
-    """Run rank ``comm.rank`` of the job in ``folder``; rank 0 writes ``result.npz``."""
-    from mpi4py import MPI
+class Role(Protocol):
+    """What a rank does with program after program."""
 
+    barrier_sleep_s: float
+
+    @property
+    def op(self) -> int | None:
+        """The op that was started last."""
+
+    def load(self, context: Context) -> None:
+        """Prepare a program: import, compile, bind; failures are left for the launcher."""
+
+    def run(self, repeat: int) -> bool:
+        """Run the own lanes of one repeat; return False where it was aborted."""
+
+    def watch(self) -> None:
+        """Called now and then while the rank waits."""
+
+    def drain(self) -> None:
+        """After an abort: complete everything issued, together with all other ranks."""
+
+    def finish(self) -> None:
+        """Free what the program took."""
+
+    def close(self) -> None:
+        """Free the rest."""
+
+
+def run_rank(folder: Path, comm: Any, *, cores: int) -> None:
+    """Run rank ``comm.rank`` of the job in ``folder``; rank 0 writes ``result.npz``.
+
+    ``cores``: how many cores the ranks of this host may use, together.
+    """
     recorded = record_rank(folder, comm.rank)
     program = load_program(folder)
     spec = JobSpec.load(folder)
-    role = program.ranks[comm.rank]
-    arena_bytes = int(program.memory_size_bytes[program.memory_names.index(role.node)])
+    sizes = dict(zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True))
+    spin_s = spin_allowed_s(comm, cores)
+    role_of = program.ranks[comm.rank]
+    memory = map_memory(folder, spec, role_of, comm, recorded, arena_bytes=sizes[role_of.node], n_ops=program.n_ops)
+    role = open_role(folder, spec, role_of, comm, memory, sizes)
+    context = Context(folder, program, spec, comm, memory, spin_s=spin_s)
+    role.load(context)
+    run_program(context, role, survive=False)
+    role.finish()
+    role.close()
+    start_s, finish_s, peak_bytes = gather(context)
+    if comm.rank == 0:
+        np.savez(folder / "result.npz", start_s=start_s, finish_s=finish_s, peak_bytes=peak_bytes)
+    # From here on the end of this process is no failure.
+    (folder / f"done-{comm.rank}").touch()
+
+
+def spin_allowed_s(comm: Any, cores: int) -> float:
+    """Return how long a waiting rank may keep its core: not at all where ranks outnumber cores."""
+    from mpi4py import MPI
+
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks = host.size
+    host.Free()
+    return SPIN_S if ranks <= cores else 0.0
+
+
+def map_memory(
+    folder: Path, spec: JobSpec, role: RankRole, comm: Any, recorded: list[str], *, arena_bytes: int, n_ops: int
+) -> NodeMemory:
+    """Map the node's memory, made by its agent; all ranks call this."""
     path = Path(spec.arenas[role.node])
+    fence = mpi_fence() if native() is None else no_fence
     memory = None
     if role.device is None:
         try:
-            memory = NodeMemory(path, arena_bytes, program.n_ops, create=True)
+            memory = NodeMemory(path, arena_bytes, n_ops, create=True, fence=fence)
         except Exception as error:
             write_error(folder, comm.rank, f"{error} (rank {comm.rank}, node {role.node!r})")
             raise
     comm.Barrier()
     if memory is None:
-        memory = NodeMemory(path, arena_bytes, program.n_ops, create=False)
+        memory = NodeMemory(path, arena_bytes, n_ops, create=False, fence=fence)
     comm.Barrier()
     if role.device is None:
         # Every rank of the node has it mapped: without a name it is freed with the last of them, however it ends.
@@ -42,21 +110,79 @@ def run_rank(folder: Path, comm: Any) -> None:
         for name in recorded:
             if Path(name).name.startswith("mpich_shm_"):
                 Path(name).unlink(missing_ok=True)
-    context = Context(folder, program, spec, comm, memory)
+    return memory
+
+
+def mpi_fence() -> Callable[[], None]:
+    """Return ``MPI_Win_sync`` of a window that stays locked until the process ends: a barrier for plain Python."""
+    from mpi4py import MPI
+
+    window = MPI.Win.Allocate(8, comm=MPI.COMM_SELF)
+    window.Lock_all(MPI.MODE_NOCHECK)
+
+    def end() -> None:
+        window.Unlock_all()
+        window.Free()
+
+    # Runs before mpi4py finalizes MPI.
+    atexit.register(end)
+    sync: Callable[[], None] = window.Sync
+    return sync
+
+
+def open_role(
+    folder: Path, spec: JobSpec, role: RankRole, comm: Any, memory: NodeMemory, sizes: dict[str, int]
+) -> Role:
+    """Return the agent's or the device's role; a device that does not open is left for the launcher."""
     if role.device is None:
-        run_agent(context)
-    else:
-        run_device(context)
-    start_s, finish_s = np.empty_like(context.start_s), np.empty_like(context.finish_s)
-    peak_bytes = np.empty_like(context.peak_bytes)
-    for own, whole in (
-        (context.start_s, start_s),
-        (context.finish_s, finish_s),
-        (context.peak_bytes, peak_bytes),
-    ):
+        return AgentRole(comm)
+    slab_bytes = sizes[spec.devices[role.device]["memory"]]
+    try:
+        return DeviceRole(
+            spec, role.device, arena=memory.arena, slab_bytes=slab_bytes, cores=max(1, len(role.core_ids))
+        )
+    except Exception as error:
+        where = f"rank {comm.rank}, node {role.node!r}"
+        message = f"opening device {role.device!r} failed ({where}): {type(error).__name__}: {error}"
+        write_error(folder, comm.rank, message)
+        raise
+
+
+def run_program(context: Context, role: Role, *, survive: bool) -> bool:
+    """Run all repeats of a loaded program, each between two barriers; return whether none was aborted.
+
+    With ``survive`` a task's exception aborts the program, on all ranks, and nothing else; without, it is raised.
+    """
+    # What is loaded stays until the program ends: the collector need not look at it between two tasks.
+    gc.collect()
+    gc.freeze()
+    try:
+        sound = context.barrier(role.watch, role.barrier_sleep_s)
+        for repeat in range(context.spec.repeats):
+            if not sound:
+                break
+            context.begin(repeat)
+            try:
+                role.run(repeat)
+            except Exception as error:
+                context.fail(role.op, error)
+                if not survive:
+                    raise
+                context.abort()
+            sound = context.barrier(role.watch, role.barrier_sleep_s)
+    finally:
+        gc.unfreeze()
+    if not sound:
+        role.drain()
+    return sound
+
+
+def gather(context: Context) -> tuple[F64, F64, I64]:
+    """Return starts, ends (repeats, N) and peaks (M,) of all ranks, on rank 0."""
+    from mpi4py import MPI
+
+    whole = np.empty_like(context.start_s), np.empty_like(context.finish_s), np.empty_like(context.peak_bytes)
+    for own, out in zip((context.start_s, context.finish_s, context.peak_bytes), whole, strict=True):
         # The latest of both ends: a transfer starts when both have posted it.
-        comm.Reduce(own, whole, op=MPI.MAX, root=0)
-    if comm.rank == 0:
-        np.savez(folder / "result.npz", start_s=start_s, finish_s=finish_s, peak_bytes=peak_bytes)
-    # From here on the end of this process is no failure.
-    (folder / f"done-{comm.rank}").touch()
+        context.comm.Reduce(own, out, op=MPI.MAX, root=0)
+    return whole

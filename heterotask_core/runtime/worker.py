@@ -22,7 +22,8 @@ def main() -> None:
     roles = json.loads((folder / "program.json").read_text())["ranks"]
     if comm.size != len(roles):
         raise SystemExit(f"the program has {len(roles)} ranks but the job has {comm.size}; check mpiexec and its MPI")
-    cores = set(roles[comm.rank]["core_ids"]) & os.sched_getaffinity(0)
+    allowed = os.sched_getaffinity(0)
+    cores = set(roles[comm.rank]["core_ids"]) & allowed
     if cores:
         os.sched_setaffinity(0, cores)
     for name in _THREADS:
@@ -30,7 +31,7 @@ def main() -> None:
 
     from heterotask_core.runtime.rank import run_rank
 
-    run_rank(folder, comm)
+    run_rank(folder, comm, cores=len(allowed))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +25,27 @@ class CpuBackend:
         self._arena = arena
         self._cores = cores
 
+    def call(
+        self,
+        variant: Variant,
+        function: Callable[..., Any],
+        arguments: Sequence[Argument],
+        params: Mapping[str, Any],
+        scratch: tuple[int, int] | None,
+    ) -> Callable[[], object]:
+        """Return the task as a call without arguments: the views are made here, once."""
+        values = {**by_role(arguments, lambda argument: view(self._arena, argument)), **params}
+        if scratch is not None:
+            values["scratch"] = self._arena[scratch[0] : scratch[0] + scratch[1]]
+        if variant.max_cores != 1:
+            values["cores"] = self._cores if variant.max_cores is None else min(self._cores, variant.max_cores)
+        return bound_call(function, values)
+
+    def copy_call(self, source: int, target: int, size_bytes: int) -> Callable[[], object]:
+        """Return a copy inside the arena as a call without arguments."""
+        parts = self._arena[target : target + size_bytes], self._arena[source : source + size_bytes]
+        return functools.partial(np.copyto, *parts)
+
     def bind(
         self,
         variant: Variant,
@@ -32,15 +55,11 @@ class CpuBackend:
         scratch: tuple[int, int] | None,
     ) -> Launcher:
         """Make the views once; a launch is the call alone."""
-        values = {**by_role(arguments, lambda argument: view(self._arena, argument)), **params}
-        if scratch is not None:
-            values["scratch"] = self._arena[scratch[0] : scratch[0] + scratch[1]]
-        if variant.max_cores != 1:
-            values["cores"] = self._cores if variant.max_cores is None else min(self._cores, variant.max_cores)
+        call = self.call(variant, function, arguments, params, scratch)
 
         def launch(after: Sequence[Any]) -> DoneEvent:
             start_s = time.monotonic()
-            function(**values)
+            call()
             return DoneEvent(start_s, time.monotonic())
 
         return launch
@@ -48,7 +67,7 @@ class CpuBackend:
     def copy_within(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> DoneEvent:
         """Copy inside the arena."""
         start_s = time.monotonic()
-        self._arena[target : target + size_bytes] = self._arena[source : source + size_bytes]
+        self.copy_call(source, target, size_bytes)()
         return DoneEvent(start_s, time.monotonic())
 
     copy_in = copy_within
@@ -56,3 +75,20 @@ class CpuBackend:
 
     def close(self) -> None:
         """Nothing is outstanding, and the arena belongs to the node."""
+
+
+def bound_call(function: Callable[..., Any], values: Mapping[str, Any]) -> Callable[[], object]:
+    """Return ``function(**values)`` as a call without arguments, positional where the parameters allow that."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return functools.partial(function, **values)
+    leading = []
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            break
+        if parameter.name not in values:
+            break
+        leading.append(parameter.name)
+    rest = {name: value for name, value in values.items() if name not in leading}
+    return functools.partial(function, *(values[name] for name in leading), **rest)

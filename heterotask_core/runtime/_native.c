@@ -1,0 +1,222 @@
+/* The part of a rank that Python is too slow for: completion flags, and walking a lane of host calls.
+ *
+ * Flags are 64-bit words in memory shared by processes, one cache line each, holding the epoch in which an op
+ * was last completed. A writer stores with release, a reader loads with acquire: what was written before the flag
+ * is there for whoever has seen it, on every architecture. Addresses come from Python as integers; their owner
+ * keeps the memory mapped while a call runs. walker.py describes the layout of `struct lane`.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <sched.h>
+#include <stdint.h>
+#include <time.h>
+
+enum { LINE_WORDS = 8, ROUNDS = 64 };
+
+struct lane {
+    int64_t n, position;
+    uint64_t epoch;
+    uint64_t *flags, *aborted;
+    const int32_t *ops;
+    const int64_t *dep_ptr;
+    const int32_t *deps;
+    double *start_s, *finish_s;
+    uint64_t *counters; /* issued, done */
+    int64_t spin_ns, idle_ns, sleep_ns;
+};
+
+static inline uint64_t load(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static inline void store(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void *address(PyObject *number)
+{
+    return (void *)(uintptr_t)PyLong_AsUnsignedLongLong(number);
+}
+
+/* Advance *dep to the first dependency that is not complete; return whether there is none. */
+static inline int complete(const uint64_t *flags, uint64_t epoch, const int32_t *deps, int64_t *dep, int64_t end)
+{
+    while (*dep < end && load(flags + (int64_t)deps[*dep] * LINE_WORDS) >= epoch)
+        ++*dep;
+    return *dep == end;
+}
+
+/* Give the core away for a moment: spin where that is allowed, then yield, then sleep. */
+static void pause_once(int64_t idle_ns, int64_t spin_ns, int64_t yield_ns, int64_t sleep_ns)
+{
+    if (idle_ns < spin_ns)
+        for (int i = 0; i < 8; i++)
+            relax();
+    else if (idle_ns < yield_ns)
+        sched_yield();
+    else {
+        struct timespec t = {0, sleep_ns};
+        nanosleep(&t, NULL);
+    }
+}
+
+/* Wait until the op at the lane's position may start. 1: it may, 0: the epoch is aborted, -1: a signal raised. */
+static int wait_for_turn(struct lane *lane)
+{
+    int64_t dep = lane->dep_ptr[lane->position], end = lane->dep_ptr[lane->position + 1];
+    if (load(lane->aborted) >= lane->epoch)
+        return 0;
+    if (complete(lane->flags, lane->epoch, lane->deps, &dep, end))
+        return 1;
+    int64_t since_ns = now_ns();
+    for (;;) {
+        int ready = 0, aborted = 0;
+        PyThreadState *thread = PyEval_SaveThread();
+        for (int round = 0; round < ROUNDS && !ready && !aborted; round++) {
+            pause_once(now_ns() - since_ns, lane->spin_ns, lane->idle_ns, lane->sleep_ns);
+            ready = complete(lane->flags, lane->epoch, lane->deps, &dep, end);
+            aborted = load(lane->aborted) >= lane->epoch;
+        }
+        PyEval_RestoreThread(thread);
+        if (aborted)
+            return 0;
+        if (ready)
+            return 1;
+        if (PyErr_CheckSignals())
+            return -1;
+    }
+}
+
+static PyObject *walk(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (n_args != 2)
+        return PyErr_Format(PyExc_TypeError, "walk(lane, calls)");
+    struct lane *lane = address(args[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    for (; lane->position < lane->n; lane->position++) {
+        int turn = wait_for_turn(lane);
+        if (turn < 0 || PyErr_CheckSignals())
+            return NULL;
+        if (turn == 0)
+            Py_RETURN_FALSE;
+        int32_t op = lane->ops[lane->position];
+        PyObject *call = PyTuple_GetItem(args[1], (Py_ssize_t)lane->position);
+        if (call == NULL)
+            return NULL;
+        store(lane->counters, lane->counters[0] + 1);
+        lane->start_s[op] = 1e-9 * (double)now_ns();
+        PyObject *result = PyObject_CallNoArgs(call);
+        if (result == NULL)
+            return NULL;
+        lane->finish_s[op] = 1e-9 * (double)now_ns();
+        store(lane->flags + (int64_t)op * LINE_WORDS, lane->epoch);
+        store(lane->counters + 1, lane->counters[1] + 1);
+        Py_DECREF(result);
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyObject *poll(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    enum { FIXED = 6, MOST = 8 };
+    int64_t begin[MOST], end[MOST];
+    Py_ssize_t lanes = (n_args - FIXED) / 2;
+    if (n_args < FIXED || (n_args - FIXED) % 2 || lanes > MOST)
+        return PyErr_Format(PyExc_TypeError, "poll(flags, aborted, epoch, deps, yield_ns, sleep_ns, begin, end, ...)");
+    uint64_t *flags = address(args[0]), *aborted = address(args[1]);
+    uint64_t epoch = PyLong_AsUnsignedLongLong(args[2]);
+    const int32_t *deps = address(args[3]);
+    int64_t yield_ns = PyLong_AsLongLong(args[4]), sleep_ns = PyLong_AsLongLong(args[5]);
+    for (Py_ssize_t i = 0; i < lanes; i++) {
+        begin[i] = PyLong_AsLongLong(args[FIXED + 2 * i]);
+        end[i] = PyLong_AsLongLong(args[FIXED + 2 * i + 1]);
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    int64_t since_ns = 0;
+    PyThreadState *thread = NULL;
+    long ready = 0;
+    for (int round = 0;; round++) {
+        for (Py_ssize_t i = 0; i < lanes; i++)
+            if (begin[i] >= 0 && complete(flags, epoch, deps, &begin[i], end[i]))
+                ready |= 1L << i;
+        if (load(aborted) >= epoch)
+            ready = -1;
+        if (ready || yield_ns <= 0)
+            break;
+        int64_t time_ns = now_ns();
+        if (thread == NULL) {
+            thread = PyEval_SaveThread();
+            since_ns = time_ns;
+        }
+        if (time_ns - since_ns >= yield_ns) {
+            if (sleep_ns > 0)
+                pause_once(yield_ns, 0, yield_ns, sleep_ns);
+            break;
+        }
+        sched_yield();
+    }
+    if (thread != NULL)
+        PyEval_RestoreThread(thread);
+    return PyLong_FromLong(ready);
+}
+
+static PyObject *publish(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (n_args != 2)
+        return PyErr_Format(PyExc_TypeError, "publish(address, epoch)");
+    uint64_t *word = address(args[0]);
+    uint64_t epoch = PyLong_AsUnsignedLongLong(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    store(word, epoch);
+    Py_RETURN_NONE;
+}
+
+static PyObject *seen(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (n_args != 2)
+        return PyErr_Format(PyExc_TypeError, "seen(address, epoch)");
+    const uint64_t *word = address(args[0]);
+    uint64_t epoch = PyLong_AsUnsignedLongLong(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(load(word) >= epoch);
+}
+
+#define METHOD(name, text) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, text}
+
+static PyMethodDef methods[] = {
+    METHOD(publish, "publish(address, epoch): store-release."),
+    METHOD(seen, "seen(address, epoch): load-acquire, and whether the word is at least epoch."),
+    METHOD(walk, "walk(lane, calls): run the calls in turn; True at the end, False where the epoch is aborted."),
+    METHOD(poll, "poll(flags, aborted, epoch, deps, yield_ns, sleep_ns, begin, end, ...): bits of ranges complete."),
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    return PyModule_Create(&module);
+}
