@@ -6,7 +6,7 @@ PEFT: Arabnejad & Barbosa, TPDS 2014. HEFT, CPOP: Topcuoglu, Hariri & Wu, TPDS 2
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numba as nb
@@ -19,6 +19,9 @@ from heterotask_core.planning.core import MAX_HOPS, Arrays, Placed, arrays, deco
 from heterotask_core.planning.memory import fit_memory
 from heterotask_core.planning.problem import F64, I32, I64, Problem
 from heterotask_core.planning.schedule import Schedule
+
+FITTED = 4
+"""How many passes are fitted into limited memories before the shortest is taken."""
 
 
 class Rule(NamedTuple):
@@ -178,7 +181,8 @@ def _mean_s(problem: Problem) -> F64:
     return mean
 
 
-def _anywhere(problem: Problem) -> I32:
+def anywhere(problem: Problem) -> I32:
+    """Return the forced devices (T,) of a rule that forces none."""
     return np.full(problem.n_tasks, -1, np.int32)
 
 
@@ -188,20 +192,20 @@ def peft_rule(problem: Problem) -> Rule:
     table, rank = _oct(
         pointer, target, edge_s, problem.cost_s, problem.task_class, problem.device_memory, problem.n_memories
     )
-    return Rule(rank, table, _anywhere(problem))
+    return Rule(rank, table, anywhere(problem))
 
 
 def heft_rule(problem: Problem) -> Rule:
     """Return HEFT's rule: upward rank, earliest finish."""
     up, _ = _ranks(*mean_edge_s(problem), _mean_s(problem))
-    return Rule(up, np.zeros((problem.n_tasks, problem.n_devices)), _anywhere(problem))
+    return Rule(up, np.zeros((problem.n_tasks, problem.n_devices)), anywhere(problem))
 
 
 def cpop_rule(problem: Problem) -> Rule:
     """Return CPOP's rule: the critical path goes to the device that runs all of it fastest, if there is one."""
     pointer, target, edge_s = mean_edge_s(problem)
     up, down = _ranks(pointer, target, edge_s, _mean_s(problem))
-    forced = _anywhere(problem)
+    forced = anywhere(problem)
     if problem.n_tasks:
         length = float(up[down == 0.0].max())
         t = int(np.flatnonzero((down == 0.0) & (up == length))[0])
@@ -248,6 +252,30 @@ def finish(problem: Problem, placed: Placed, *, planner: str, seed: int = 0, eva
         lower_bound_s=lower_bound(problem),
     )
     return fit_memory(problem, bare)
+
+
+def finish_shortest(problem: Problem, passes: Sequence[Placed], *, planner: str, seed: int = 0) -> Schedule:
+    """Complete the shortest of several passes.
+
+    Where memories have a capacity, planned memory may turn the order around or make a plan impossible: then the
+    ``FITTED`` shortest passes are completed, more if none of them fits. Raises
+    :class:`InfeasiblePlanError`, the shortest one's, if none fits at all.
+    """
+    order = sorted(passes, key=lambda p: p.makespan_s)
+    if not (problem.memory_capacity_bytes >= 0).any():
+        return finish(problem, order[0], planner=planner, seed=seed)
+    fitted: list[Schedule] = []
+    failure: InfeasiblePlanError | None = None
+    for i, placed in enumerate(order):
+        if i >= FITTED and fitted:
+            break
+        try:
+            fitted.append(finish(problem, placed, planner=planner, seed=seed))
+        except InfeasiblePlanError as error:
+            failure = failure or error
+    if not fitted and failure is not None:
+        raise failure
+    return min(fitted, key=lambda s: s.makespan_s)
 
 
 class ListPlanner:

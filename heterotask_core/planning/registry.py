@@ -6,10 +6,13 @@ from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Planner
 from heterotask_core.planning.cpop import CPOP
 from heterotask_core.planning.heft import HEFT
+from heterotask_core.planning.heft_oct import HEFT_OCT
 from heterotask_core.planning.peft import PEFT
+from heterotask_core.planning.peft_link import PEFT_LINK
 from heterotask_core.planning.portfolio import PORTFOLIO
+from heterotask_core.planning.restricted import RESTRICTED
 
-_PLANNERS: dict[str, Planner] = {p.name: p for p in (PORTFOLIO, PEFT, HEFT, CPOP)}
+_PLANNERS: dict[str, Planner] = {p.name: p for p in (PORTFOLIO, PEFT, HEFT, CPOP, PEFT_LINK, HEFT_OCT, RESTRICTED)}
 PLANNERS = tuple(_PLANNERS)
 """Names of all planners."""
 
