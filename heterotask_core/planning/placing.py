@@ -1,0 +1,454 @@
+"""Placing one task or one copy: the compiled steps that list scheduling and search share (Numba).
+
+Inside, arrays are bare pointers (:func:`raw_view`, :func:`raw_workspace`): counting references to fifty arrays
+took most of the time of a pass. So nothing checks an index here, and two-dimensional arrays are indexed flat.
+
+Lane ``l`` is busy in ``lane_length[l]`` sorted intervals from index ``l * room`` on. The copies of a version form
+a list from ``copy_head`` through ``copy_next``, latest first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba as nb
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+from heterotask_core.planning.problem import F64, I32, I64
+from heterotask_core.planning.view import MAX_HOPS, Arrays
+
+FIRST_ROOM = 256
+"""Busy intervals a lane at first; a pass that needs more is repeated with four times as many."""
+
+
+class Workspace(NamedTuple):
+    """The mutable state of a pass, allocated once."""
+
+    room: int
+    max_moves: int
+    lane_length: I64
+    busy_start: F64
+    busy_finish: F64
+    used: I64
+    """(copies, moves, planned moves)."""
+    copy_head: I32
+    """(V,) the latest copy of each version, −1 for none."""
+    copy_next: I32
+    copy_memory: I32
+    copy_s: F64
+    move_version: I32
+    move_link: I32
+    move_start: F64
+    move_finish: F64
+    plan_version: I32
+    plan_link: I32
+    plan_start: F64
+    plan_finish: F64
+    label_s: F64
+    """(hops + 1, M) of :func:`any_route`: arrivals, likewise the next three; known_s (M,)."""
+    begin_s: F64
+    via: I32
+    origin: I32
+    known_s: F64
+    heap: I32
+    waiting: I32
+
+
+def workspace(a: Arrays, room: int = FIRST_ROOM, moves: int = 0) -> Workspace:
+    """Return a workspace for passes over ``a``: ``room`` intervals a lane, at least ``moves`` transfers."""
+    n_moves = max(moves, len(a.input_versions) + a.n_versions, 16)
+    n_copies = n_moves + len(a.output_versions) + len(a.home_memories)
+    n_plan = 2 * (int(np.diff(a.input_ptr).max(initial=1)) + 1) * MAX_HOPS
+    labels = (MAX_HOPS + 1) * a.n_memories
+    i32, f64 = np.int32, np.float64
+    return Workspace(
+        room=room,
+        max_moves=n_moves,
+        lane_length=np.zeros(a.n_lanes, np.int64),
+        busy_start=np.empty(a.n_lanes * room, f64),
+        busy_finish=np.empty(a.n_lanes * room, f64),
+        used=np.zeros(3, np.int64),
+        copy_head=np.empty(a.n_versions, i32),
+        copy_next=np.empty(n_copies, i32),
+        copy_memory=np.empty(n_copies, i32),
+        copy_s=np.empty(n_copies, f64),
+        move_version=np.empty(n_moves, i32),
+        move_link=np.empty(n_moves, i32),
+        move_start=np.empty(n_moves, f64),
+        move_finish=np.empty(n_moves, f64),
+        plan_version=np.empty(n_plan, i32),
+        plan_link=np.empty(n_plan, i32),
+        plan_start=np.empty(n_plan, f64),
+        plan_finish=np.empty(n_plan, f64),
+        label_s=np.empty(labels, f64),
+        begin_s=np.empty(labels, f64),
+        via=np.empty(labels, i32),
+        origin=np.empty(labels, i32),
+        known_s=np.empty(a.n_memories, f64),
+        heap=np.empty(a.n_tasks, i32),
+        waiting=np.empty(a.n_tasks, i32),
+    )
+
+
+@intrinsic
+def _pointer(context, array):  # type: ignore[no-untyped-def]
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), generate  # type: ignore[no-untyped-call]
+
+
+pointer: Any = _pointer
+"""Returns the address of a C-contiguous array's first item as a typed pointer."""
+
+
+@nb.njit(cache=True, forceinline=True)
+def raw_view(a):  # type: ignore[no-untyped-def]
+    """Return :class:`Arrays` with pointers in the place of arrays."""
+    return Arrays(
+        a.contention, a.n_tasks, a.n_devices, a.n_memories, a.n_versions,
+        pointer(a.cost_s), pointer(a.task_class), pointer(a.device_memory),
+        pointer(a.device_lane_ptr), pointer(a.device_lanes), a.n_lanes,
+        pointer(a.source_ptr), pointer(a.source_links), pointer(a.link_source), pointer(a.link_target),
+        pointer(a.latency_s), pointer(a.bandwidth), pointer(a.link_lane_ptr), pointer(a.link_lanes),
+        pointer(a.least_latency_s), pointer(a.least_seconds_per_byte), pointer(a.version_size),
+        pointer(a.home_ptr), pointer(a.home_memories), pointer(a.final_memory),
+        pointer(a.input_ptr), pointer(a.input_versions), pointer(a.output_ptr), pointer(a.output_versions),
+        pointer(a.edge_ptr), pointer(a.edge_target), pointer(a.n_predecessors),
+        pointer(a.after_ptr), pointer(a.after_tasks), pointer(a.direct_link),
+        pointer(a.memory_ptr), pointer(a.memory_devices), pointer(a.memory_class),
+        pointer(a.least_hold_s), a.mixed_lanes,
+    )  # fmt: skip
+
+
+@nb.njit(cache=True, forceinline=True)
+def raw_workspace(w):  # type: ignore[no-untyped-def]
+    """Return :class:`Workspace` with pointers in the place of arrays."""
+    return Workspace(
+        w.room, w.max_moves, pointer(w.lane_length), pointer(w.busy_start), pointer(w.busy_finish), pointer(w.used),
+        pointer(w.copy_head), pointer(w.copy_next), pointer(w.copy_memory), pointer(w.copy_s),
+        pointer(w.move_version), pointer(w.move_link), pointer(w.move_start), pointer(w.move_finish),
+        pointer(w.plan_version), pointer(w.plan_link), pointer(w.plan_start), pointer(w.plan_finish),
+        pointer(w.label_s), pointer(w.begin_s), pointer(w.via), pointer(w.origin), pointer(w.known_s),
+        pointer(w.heap), pointer(w.waiting),
+    )  # fmt: skip
+
+
+@nb.njit(cache=True, forceinline=True)
+def _free_from(w, lane, t, duration):  # type: ignore[no-untyped-def]
+    """Return the earliest start from ``t`` on that is free on one lane."""
+    n = w.lane_length[lane]
+    low = lane * w.room
+    end = low + n
+    if n == 0 or w.busy_finish[end - 1] <= t:
+        return t
+    high = end - 1
+    while low < high:
+        middle = (low + high) >> 1
+        if w.busy_finish[middle] > t:
+            high = middle
+        else:
+            low = middle + 1
+    while low < end and w.busy_start[low] < t + duration:
+        t = w.busy_finish[low]
+        low += 1
+    return t
+
+
+@nb.njit(cache=True, forceinline=True)
+def gap(w, lanes, first, last, t, duration):  # type: ignore[no-untyped-def]
+    """Return the earliest start from ``t`` on that is free on ``lanes[first:last]``."""
+    if duration <= 0.0 or first == last:
+        return t
+    k, quiet = first, 0
+    while quiet < last - first:
+        u = _free_from(w, lanes[k], t, duration)
+        quiet = 1 if u > t else quiet + 1
+        t = u
+        k = first if k + 1 == last else k + 1
+    return t
+
+
+@nb.njit(cache=True, forceinline=True)
+def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
+    """Do as :func:`gap`, around the planned moves from ``first_plan`` on too."""
+    while True:
+        t = gap(w, lanes, first, last, t, duration)
+        moved = False
+        h = first_plan
+        while h < w.used[2] and not moved:
+            if w.plan_start[h] < min(t + duration, w.plan_finish[h]) and w.plan_finish[h] > t:
+                link = w.plan_link[h]
+                for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
+                    for k in range(first, last):
+                        if a.link_lanes[i] == lanes[k]:
+                            moved = True
+            h += 1
+        if not moved or duration <= 0.0:
+            return t
+        t = w.plan_finish[h - 1]
+
+
+@nb.njit(cache=True, forceinline=True)
+def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
+    """Reserve an interval of a lane; intervals with nothing usable between them become one. False: no room."""
+    if finish <= start:
+        return True
+    n = w.lane_length[lane]
+    first = lane * w.room
+    end = first + n
+    at = end
+    while at > first and w.busy_start[at - 1] > start:
+        at -= 1
+    left = at > first and (w.busy_finish[at - 1] == start or w.busy_finish[at - 1] + least_s > start)
+    right = at < end and (w.busy_start[at] == finish or finish + least_s > w.busy_start[at])
+    if left:
+        if right:
+            w.busy_finish[at - 1] = w.busy_finish[at]
+            for i in range(at, end - 1):
+                w.busy_start[i] = w.busy_start[i + 1]
+                w.busy_finish[i] = w.busy_finish[i + 1]
+            w.lane_length[lane] = n - 1
+        else:
+            w.busy_finish[at - 1] = finish
+        return True
+    if right:
+        w.busy_start[at] = start
+        return True
+    if n == w.room:
+        return False
+    i = end
+    while i > at:
+        w.busy_start[i] = w.busy_start[i - 1]
+        w.busy_finish[i] = w.busy_finish[i - 1]
+        i -= 1
+    w.busy_start[at] = start
+    w.busy_finish[at] = finish
+    w.lane_length[lane] = n + 1
+    return True
+
+
+@nb.njit(cache=True, forceinline=True)
+def copy_time(w, version, memory):  # type: ignore[no-untyped-def]
+    """Return when the version is in the memory, infinite if it is not on its way there."""
+    c = w.copy_head[version]
+    while c >= 0:
+        if w.copy_memory[c] == memory:
+            return w.copy_s[c]
+        c = w.copy_next[c]
+    return np.inf
+
+
+@nb.njit(cache=True, forceinline=True)
+def add_copy(w, version, memory, time_s):  # type: ignore[no-untyped-def]
+    """Note a copy of the version."""
+    c = w.used[0]
+    w.copy_memory[c] = memory
+    w.copy_s[c] = time_s
+    w.copy_next[c] = w.copy_head[version]
+    w.copy_head[version] = c
+    w.used[0] = c + 1
+
+
+@nb.njit(cache=True, forceinline=True)
+def reset(a, w):  # type: ignore[no-untyped-def]
+    """Empty the workspace: free lanes, home copies only."""
+    for lane in range(a.n_lanes):
+        w.lane_length[lane] = 0
+    w.used[0] = 0
+    w.used[1] = 0
+    w.used[2] = 0
+    for v in range(a.n_versions):
+        w.copy_head[v] = -1
+        for k in range(a.home_ptr[v], a.home_ptr[v + 1]):
+            add_copy(w, v, a.home_memories[k], 0.0)
+
+
+@nb.njit(cache=True, forceinline=True)
+def _plan_hop(w, at, version, link, start, finish):  # type: ignore[no-untyped-def]
+    w.plan_version[at] = version
+    w.plan_link[at] = link
+    w.plan_start[at] = start
+    w.plan_finish[at] = finish
+
+
+@nb.njit(cache=True, forceinline=True)
+def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+    """Plan the earliest route of a version to a memory that has none; return its arrival, infinite without one.
+
+    The hops are appended to the planned moves, first hop first; moves planned from ``first_plan`` on are held.
+    """
+    n = a.n_memories
+    size = a.version_size[version]
+    best, best_source, best_start, best_link = np.inf, n, 0.0, -1
+    c = w.copy_head[version]
+    while c >= 0:
+        source = w.copy_memory[c]
+        link = a.direct_link[source * n + memory]
+        if link >= 0:
+            since = w.copy_s[c]
+            duration = a.latency_s[link] + size / a.bandwidth[link]
+            if since + duration <= best:
+                start = since
+                if a.contention:
+                    first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
+                    start = gap_around(a, w, a.link_lanes, first, last, since, duration, first_plan)
+                arrival = start + duration
+                if arrival < best or (arrival == best and source < best_source):
+                    best, best_source, best_start, best_link = arrival, source, start, link
+        c = w.copy_next[c]
+    # Is there a way around that could be faster?
+    c = w.copy_head[version]
+    while c >= 0:
+        source, since = w.copy_memory[c], w.copy_s[c]
+        if (
+            since + (a.least_latency_s[source * n + memory] + size * a.least_seconds_per_byte[source * n + memory])
+            < best
+        ):
+            for k in range(a.source_ptr[source], a.source_ptr[source + 1]):
+                link = a.source_links[k]
+                to = a.link_target[link]
+                if to == memory:
+                    continue
+                rest = a.least_latency_s[to * n + memory] + size * a.least_seconds_per_byte[to * n + memory]
+                duration = a.latency_s[link] + size / a.bandwidth[link]
+                start = since
+                if a.contention and since + duration + rest < best:
+                    start = gap(w, a.link_lanes, a.link_lane_ptr[link], a.link_lane_ptr[link + 1], since, duration)
+                if start + duration + rest < best:
+                    return any_route(a, w, version, memory, first_plan)
+        c = w.copy_next[c]
+    if best_link >= 0:
+        _plan_hop(w, w.used[2], version, best_link, best_start, best)
+        w.used[2] += 1
+    return best
+
+
+@nb.njit(cache=True)
+def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+    """Do as :func:`route` over all routes, hop by hop: the general case."""
+    n = a.n_memories
+    size = a.version_size[version]
+    for i in range((MAX_HOPS + 1) * n):
+        w.label_s[i] = np.inf
+        w.origin[i] = n
+    for m in range(n):
+        w.known_s[m] = np.inf
+    c = w.copy_head[version]
+    while c >= 0:
+        m = w.copy_memory[c]
+        w.known_s[m] = min(w.known_s[m], w.copy_s[c])
+        w.label_s[m] = w.known_s[m]
+        w.origin[m] = m
+        c = w.copy_next[c]
+    for h in range(1, MAX_HOPS + 1):
+        extended = False
+        for m in range(n):
+            since = w.label_s[(h - 1) * n + m]
+            floor = a.least_latency_s[m * n + memory] + size * a.least_seconds_per_byte[m * n + memory]
+            if not since + floor < w.known_s[memory]:
+                continue
+            origin = w.origin[(h - 1) * n + m]
+            for k in range(a.source_ptr[m], a.source_ptr[m + 1]):
+                link = a.source_links[k]
+                to = a.link_target[link]
+                duration = a.latency_s[link] + size / a.bandwidth[link]
+                start = since
+                if a.contention:
+                    first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
+                    start = gap_around(a, w, a.link_lanes, first, last, since, duration, first_plan)
+                arrival = start + duration
+                at = h * n + to
+                tie = arrival == w.label_s[at] and origin < w.origin[at]
+                if arrival < w.known_s[to] or tie:
+                    w.label_s[at] = arrival
+                    w.begin_s[at] = start
+                    w.via[at] = link
+                    w.origin[at] = origin
+                    w.known_s[to] = arrival
+                    extended = True
+        if not extended:
+            break
+    best, hops = w.known_s[memory], 0
+    if best < np.inf:
+        while w.label_s[hops * n + memory] != best:
+            hops += 1
+        m = memory
+        for h in range(hops, 0, -1):
+            at = h * n + m
+            link = w.via[at]
+            _plan_hop(w, w.used[2] + h - 1, version, link, w.begin_s[at], w.label_s[at])
+            m = a.link_source[link]
+        w.used[2] += hops
+    return best
+
+
+@nb.njit(cache=True, forceinline=True)
+def inputs_arrive(a, w, task, memory, since, first_plan):  # type: ignore[no-untyped-def]
+    """Plan the transfers of a task's inputs to a memory; return when the last is there, at least ``since``."""
+    for k in range(a.input_ptr[task], a.input_ptr[task + 1]):
+        v = a.input_versions[k]
+        there = copy_time(w, v, memory)
+        if there == np.inf:
+            there = route(a, w, v, memory, first_plan)
+            if there == np.inf:
+                return there
+        since = max(since, there)
+    return since
+
+
+@nb.njit(cache=True, forceinline=True)
+def carry_out(a, w, first, last):  # type: ignore[no-untyped-def]
+    """Turn planned moves into moves: hold their lanes, note the copies. False if the workspace is too small."""
+    for h in range(first, last):
+        at = w.used[1]
+        if at == w.max_moves:
+            return False
+        v, link, begin, end = w.plan_version[h], w.plan_link[h], w.plan_start[h], w.plan_finish[h]
+        w.move_version[at] = v
+        w.move_link[at] = link
+        w.move_start[at] = begin
+        w.move_finish[at] = end
+        w.used[1] = at + 1
+        add_copy(w, v, a.link_target[link], end)
+        if a.contention:
+            for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
+                lane = a.link_lanes[i]
+                if not hold(w, lane, a.least_hold_s[lane], begin, end):
+                    return False
+    return True
+
+
+@nb.njit(cache=True, forceinline=True)
+def occupy(a, w, task, p, start, finish):  # type: ignore[no-untyped-def]
+    """Hold the lanes of the device and note what the task makes. False if the workspace is too small."""
+    for i in range(a.device_lane_ptr[p], a.device_lane_ptr[p + 1]):
+        lane = a.device_lanes[i]
+        if not hold(w, lane, a.least_hold_s[lane], start, finish):
+            return False
+    for k in range(a.output_ptr[task], a.output_ptr[task + 1]):
+        add_copy(w, a.output_versions[k], a.device_memory[p], finish)
+    return True
+
+
+@nb.njit(cache=True)
+def deliver(a, w):  # type: ignore[no-untyped-def]
+    """Bring final versions to their memories; return the last arrival, infinite without a route, −1 without room."""
+    last = 0.0
+    for v in range(a.n_versions):
+        memory = a.final_memory[v]
+        if memory < 0:
+            continue
+        there = copy_time(w, v, memory)
+        if there == np.inf:
+            w.used[2] = 0
+            there = route(a, w, v, memory, 0)
+            if there == np.inf:
+                return there
+            if not carry_out(a, w, 0, w.used[2]):
+                return -1.0
+        last = max(last, there)
+    return last
