@@ -1,90 +1,225 @@
 /* Canny for OpenCL and CUDA (see the runtime's prelude). The arithmetic is the NumPy variants', operation by
- * operation, in float. Divisions and square roots go through double, whose rounding to float is the correctly
- * rounded one whatever the compiler's single-precision options are. */
+ * operation, in float, with correctly rounded quotients and square roots whatever the compiler's options are.
+ * Dimension 0 runs along the rows, so neighbouring work items touch neighbouring addresses. */
 
+#ifdef __OPENCL_VERSION__
+#if defined(cl_khr_fp64) && !defined(WITHOUT_DOUBLE)
+/* Through double: with 53 bits, rounding twice is rounding once. */
 DEVICE float divide(float a, float b) { return (float)((double)a / (double)b); }
 DEVICE float root_of(float a) { return (float)sqrt((double)a); }
+#else
+/* Without double: in integers, for normal numbers. */
+DEVICE float divide(float a, float b)
+{
+    if (a == 0.0f || b == 0.0f || isnan(a) || isnan(b) || isinf(a) || isinf(b)) return a / b;
+    int p, q;
+    long m = (long)(frexp(fabs(a), &p) * 16777216.0f), n = (long)(frexp(fabs(b), &q) * 16777216.0f);
+    int exponent = p - q;
+    if (m >= n) exponent++;
+    else m <<= 1;
+    /* m / n lies in [1, 2): 24 bits of the quotient, one to round by, and whether anything is left. */
+    long quotient = (m << 24) / n, rest = (m << 24) - quotient * n;
+    long result = quotient >> 1;
+    if ((quotient & 1) && (rest != 0 || (result & 1))) result++;
+    float value = ldexp((float)result, exponent - 24);
+    return (a < 0.0f) != (b < 0.0f) ? -value : value;
+}
+DEVICE float root_of(float a)
+{
+    if (!(a > 0.0f) || isinf(a)) return sqrt(a);
+    int exponent;
+    long m = (long)(frexp(a, &exponent) * 16777216.0f) << 24;
+    if (exponent & 1) { m <<= 1; exponent--; }
+    /* m in [2^47, 2^49): the root has 24 or 25 bits; put the estimate right. */
+    long root = (long)sqrt((float)m);
+    while (root * root > m) root--;
+    while ((root + 1) * (root + 1) <= m) root++;
+    long result = root;
+    int shift = exponent / 2 - 24;
+    if (root >= 16777216) {
+        result = root >> 1;
+        if ((root & 1) && (m != root * root || (result & 1))) result++;
+        shift++;
+    } else if (m - root * root > root) {
+        result++;
+    }
+    return ldexp((float)result, shift);
+}
+#endif
+#else /* CUDA */
+DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+DEVICE float root_of(float a) { return __fsqrt_rn(a); }
+#endif
 
-KERNEL clear_bytes(GLOBAL uchar *target, int count)
+#define NORTH 1
+#define SOUTH 2
+#define WEST 4
+#define EAST 8
+#define NORTH_WEST 16
+#define NORTH_EAST 32
+#define SOUTH_WEST 64
+#define SOUTH_EAST 128
+
+/* A tile and its neighbours' strips. A strip is `depth` deep; those below have `below` rows and those on the right
+ * `right` columns, fewer at the image's border. A side that is not in `sides` has no strip. */
+#define AROUND                                                                                                        \
+    GLOBAL const float *n, GLOBAL const float *s, GLOBAL const float *w, GLOBAL const float *e, GLOBAL const float *nw, \
+        GLOBAL const float *ne, GLOBAL const float *sw, GLOBAL const float *se, int sides, int depth, int below, int right
+#define STRIPS                                                                                                  \
+    GLOBAL float *to_n, GLOBAL float *to_s, GLOBAL float *to_w, GLOBAL float *to_e, GLOBAL float *to_nw,        \
+        GLOBAL float *to_ne, GLOBAL float *to_sw, GLOBAL float *to_se
+#define OF_AROUND n, s, w, e, nw, ne, sw, se, sides, depth, below, right
+#define OF_STRIPS to_n, to_s, to_w, to_e, to_nw, to_ne, to_sw, to_se
+
+/* The pixel at (i, j), which may lie up to `depth` outside the tile; 0 beyond the image. */
+DEVICE float outside(AROUND, int rows, int columns, int i, int j)
+{
+    if (i < 0) {
+        i += depth;
+        if (j < 0) return sides & NORTH_WEST ? nw[i * depth + j + depth] : 0.0f;
+        if (j < columns) return sides & NORTH ? n[i * columns + j] : 0.0f;
+        return (sides & NORTH_EAST) && j - columns < right ? ne[i * right + j - columns] : 0.0f;
+    }
+    if (i < rows) {
+        if (j < 0) return sides & WEST ? w[i * depth + j + depth] : 0.0f;
+        return (sides & EAST) && j - columns < right ? e[i * right + j - columns] : 0.0f;
+    }
+    i -= rows;
+    if (i >= below) return 0.0f;
+    if (j < 0) return sides & SOUTH_WEST ? sw[i * depth + j + depth] : 0.0f;
+    if (j < columns) return sides & SOUTH ? s[i * columns + j] : 0.0f;
+    return (sides & SOUTH_EAST) && j - columns < right ? se[i * right + j - columns] : 0.0f;
+}
+
+DEVICE float pixel(GLOBAL const float *tile, AROUND, int rows, int columns, int i, int j)
+{
+    if (i >= 0 && i < rows && j >= 0 && j < columns) return tile[i * columns + j];
+    return outside(OF_AROUND, rows, columns, i, j);
+}
+
+/* Give a border pixel to the neighbours' strips, which are one pixel deep. */
+DEVICE void hand_out(STRIPS, int give, int rows, int columns, int i, int j, float value)
+{
+    if (i == 0) {
+        if (give & NORTH) to_n[j] = value;
+        if ((give & NORTH_WEST) && j == 0) to_nw[0] = value;
+        if ((give & NORTH_EAST) && j == columns - 1) to_ne[0] = value;
+    }
+    if (i == rows - 1) {
+        if (give & SOUTH) to_s[j] = value;
+        if ((give & SOUTH_WEST) && j == 0) to_sw[0] = value;
+        if ((give & SOUTH_EAST) && j == columns - 1) to_se[0] = value;
+    }
+    if ((give & WEST) && j == 0) to_w[i] = value;
+    if ((give & EAST) && j == columns - 1) to_e[i] = value;
+}
+
+KERNEL place_float(GLOBAL float *target, int index, float value)
+{
+    if (GLOBAL_ID(0) == 0) target[index] = value;
+}
+
+/* What a blurred line of ones is where zeros surround it. */
+KERNEL blur_ones(GLOBAL const float *taps, GLOBAL float *mask, int extent, int radius)
 {
     int i = GLOBAL_ID(0);
-    if (i < count) target[i] = 0;
+    if (i >= extent) return;
+    float total = taps[0];
+    for (int k = radius; k > 0; k--) total += (float)((i >= k) + (i + k < extent)) * taps[k];
+    mask[i] = total;
 }
 
-KERNEL clear_floats(GLOBAL float *target, int count)
+/* Columns of the tile and `depth` more on both sides, blurred vertically. */
+KERNEL blur_down(GLOBAL const float *tile, AROUND, GLOBAL const float *taps, GLOBAL float *lines, int rows, int columns)
 {
-    int i = GLOBAL_ID(0);
-    if (i < count) target[i] = 0.0f;
-}
-
-/* Copy rows x columns floats between two row-major arrays at given places. */
-KERNEL copy_block(GLOBAL const float *source, int source_width, int source_row, int source_column,
-                  GLOBAL float *target, int target_width, int target_row, int target_column, int rows, int columns)
-{
-    int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
-    if (i >= rows || j >= columns) return;
-    target[(long)(target_row + i) * target_width + target_column + j] =
-        source[(long)(source_row + i) * source_width + source_column + j];
-}
-
-KERNEL blur_down(GLOBAL const float *whole, GLOBAL const float *taps, GLOBAL float *lines, int offset, int rows,
-                 int width, int radius)
-{
-    int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
+    int j = GLOBAL_ID(0), i = GLOBAL_ID(1), width = columns + 2 * depth;
     if (i >= rows || j >= width) return;
-    long here = (long)(i + radius) * width + j;
-    float total = whole[here] * taps[0];
-    for (int k = radius; k > 0; k--)
-        total += (whole[here - (long)k * width] + whole[here + (long)k * width]) * taps[k];
-    lines[(long)offset + (long)i * width + j] = total;
+    float total;
+    if (i >= depth && i + depth < rows && j >= depth && j < columns + depth) {
+        GLOBAL const float *here = tile + i * columns + j - depth;
+        total = here[0] * taps[0];
+        for (int k = depth; k > 0; k--) total += (here[-k * columns] + here[k * columns]) * taps[k];
+    } else {
+        total = pixel(tile, OF_AROUND, rows, columns, i, j - depth) * taps[0];
+        for (int k = depth; k > 0; k--) {
+            float a = pixel(tile, OF_AROUND, rows, columns, i - k, j - depth);
+            total += (a + pixel(tile, OF_AROUND, rows, columns, i + k, j - depth)) * taps[k];
+        }
+    }
+    lines[i * width + j] = total;
 }
 
-KERNEL blur_across(GLOBAL const float *lines, int offset, GLOBAL const float *taps, GLOBAL const float *row_mask,
-                   GLOBAL const float *column_mask, GLOBAL float *blurred, int rows, int columns, int radius, int row,
-                   int column, float eps)
+KERNEL blur_across(GLOBAL const float *lines, GLOBAL const float *taps, GLOBAL const float *row_mask,
+                   GLOBAL const float *column_mask, GLOBAL float *blurred, STRIPS, int give, int rows, int columns,
+                   int depth, int row, int column, float eps)
 {
     int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
     if (i >= rows || j >= columns) return;
-    long here = (long)offset + (long)i * (columns + 2 * radius) + j + radius;
-    float total = lines[here] * taps[0];
-    for (int k = radius; k > 0; k--) total += (lines[here - k] + lines[here + k]) * taps[k];
-    float mask = row_mask[row + i] * column_mask[column + j];
-    blurred[(long)i * columns + j] = divide(total, mask + eps);
+    GLOBAL const float *here = lines + i * (columns + 2 * depth) + j + depth;
+    float total = here[0] * taps[0];
+    for (int k = depth; k > 0; k--) total += (here[-k] + here[k]) * taps[k];
+    float value = divide(total, row_mask[row + i] * column_mask[column + j] + eps);
+    blurred[i * columns + j] = value;
+    hand_out(OF_STRIPS, give, rows, columns, i, j, value);
 }
 
-/* first_row..last_column: the part of the padded tile that lies in the image; beyond it pixels repeat. */
-KERNEL gradient(GLOBAL const float *whole, GLOBAL float *down, GLOBAL float *across, GLOBAL float *magnitude, int rows,
-                int columns, int first_row, int last_row, int first_column, int last_column)
+/* Pixels repeat beyond the image. */
+KERNEL gradient(GLOBAL const float *tile, AROUND, GLOBAL float *down, GLOBAL float *across, GLOBAL float *magnitude,
+                STRIPS, int rows, int columns)
 {
     int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
     if (i >= rows || j >= columns) return;
-    int width = columns + 2;
-    long a = (long)max(i, first_row) * width, b = (long)(i + 1) * width, c = (long)min(i + 2, last_row) * width;
-    int l = max(j, first_column), m = j + 1, r = min(j + 2, last_column);
-    float y = (whole[c + m] - whole[a + m]) * 2.0f + ((whole[c + l] - whole[a + l]) + (whole[c + r] - whole[a + r]));
-    float x = (whole[b + r] - whole[b + l]) * 2.0f + ((whole[a + r] - whole[a + l]) + (whole[c + r] - whole[c + l]));
-    long here = (long)i * columns + j;
+    float nw_, n_, ne_, w_, e_, sw_, s_, se_;
+    int here = i * columns + j;
+    if (i > 0 && i + 1 < rows && j > 0 && j + 1 < columns) {
+        GLOBAL const float *p = tile + here;
+        nw_ = p[-columns - 1], n_ = p[-columns], ne_ = p[-columns + 1];
+        w_ = p[-1], e_ = p[1];
+        sw_ = p[columns - 1], s_ = p[columns], se_ = p[columns + 1];
+    } else {
+        int a = max(i - 1, sides & NORTH ? -1 : 0), c = min(i + 1, sides & SOUTH ? rows : rows - 1);
+        int l = max(j - 1, sides & WEST ? -1 : 0), r = min(j + 1, sides & EAST ? columns : columns - 1);
+        nw_ = pixel(tile, OF_AROUND, rows, columns, a, l), n_ = pixel(tile, OF_AROUND, rows, columns, a, j);
+        ne_ = pixel(tile, OF_AROUND, rows, columns, a, r), w_ = pixel(tile, OF_AROUND, rows, columns, i, l);
+        e_ = pixel(tile, OF_AROUND, rows, columns, i, r), sw_ = pixel(tile, OF_AROUND, rows, columns, c, l);
+        s_ = pixel(tile, OF_AROUND, rows, columns, c, j), se_ = pixel(tile, OF_AROUND, rows, columns, c, r);
+    }
+    float y = (s_ - n_) * 2.0f + ((sw_ - nw_) + (se_ - ne_));
+    float x = (e_ - w_) * 2.0f + ((ne_ - nw_) + (se_ - sw_));
+    float length = root_of(y * y + x * x);
     down[here] = y;
     across[here] = x;
-    magnitude[here] = root_of(y * y + x * x);
+    magnitude[here] = length;
+    hand_out(OF_STRIPS, sides, rows, columns, i, j, length);
 }
 
-KERNEL thin_out(GLOBAL const float *whole, GLOBAL const float *down, GLOBAL const float *across, GLOBAL float *thin,
-                int rows, int columns, int first_row, int last_row, int first_column, int last_column)
+KERNEL thin_out(GLOBAL const float *tile, AROUND, GLOBAL const float *down, GLOBAL const float *across,
+                GLOBAL float *thin, int rows, int columns)
 {
     int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
     if (i >= rows || j >= columns) return;
-    long here = (long)i * columns + j, width = columns + 2, middle = (i + 1) * width + j + 1;
-    float m = whole[middle], result = 0.0f;
-    if (m > 0.0f && i >= first_row && i < last_row && j >= first_column && j < last_column) {
+    int here = i * columns + j;
+    float m = tile[here], result = 0.0f;
+    int inside = i > 0 && i + 1 < rows && j > 0 && j + 1 < columns;
+    int valid = (i > 0 || (sides & NORTH)) && (i + 1 < rows || (sides & SOUTH)) && (j > 0 || (sides & WEST)) &&
+                (j + 1 < columns || (sides & EAST));
+    if (m > 0.0f && valid) {
         float y = down[here], x = across[here], ay = fabs(y), ax = fabs(x);
         int same = (y >= 0.0f && x >= 0.0f) || (y <= 0.0f && x <= 0.0f);
         int steep = same ? ay > ax : ay >= ax;
-        float weight = steep ? divide(ax, ay) : divide(ay, ax);
-        long step = same ? width : -width, straight = steep ? step : 1;
-        float plus = whole[middle + step + 1] * weight + whole[middle + straight] * (1.0f - weight);
-        float minus = whole[middle - step - 1] * weight + whole[middle - straight] * (1.0f - weight);
-        if (plus <= m && minus <= m) result = m;
+        float weight = steep ? divide(ax, ay) : divide(ay, ax), rest = 1.0f - weight;
+        int step = same ? 1 : -1, di = steep ? step : 0, dj = steep ? 0 : 1;
+        float diagonal, straight, counter, opposite;
+        if (inside) {
+            diagonal = tile[here + step * columns + 1], straight = tile[here + di * columns + dj];
+            counter = tile[here - step * columns - 1], opposite = tile[here - di * columns - dj];
+        } else {
+            diagonal = pixel(tile, OF_AROUND, rows, columns, i + step, j + 1);
+            straight = pixel(tile, OF_AROUND, rows, columns, i + di, j + dj);
+            counter = pixel(tile, OF_AROUND, rows, columns, i - step, j - 1);
+            opposite = pixel(tile, OF_AROUND, rows, columns, i - di, j - dj);
+        }
+        if (diagonal * weight + straight * rest <= m && counter * weight + opposite * rest <= m) result = m;
     }
     thin[here] = result;
 }
@@ -121,13 +256,25 @@ DEVICE void unite(GLOBAL int *parent, int a, int b)
     }
 }
 
-/* The scratch holds the parents, then a flag a component. */
+#define NOWHERE 0x7fffffff
+#define STRONG ((int)0x80000000)
+
+/* The flat index of the pixel at a position of the frame: top row, bottom row, left column, right column. */
+DEVICE int frame_pixel(int p, int rows, int columns)
+{
+    if (p < columns) return p;
+    if (p < 2 * columns) return (rows - 2) * columns + p;
+    if (p < 2 * columns + rows) return (p - 2 * columns) * columns;
+    return (p - 2 * columns - rows + 1) * columns - 1;
+}
+
+/* `mark` of a root: the component's first position in the frame, and STRONG. */
 KERNEL label_start(GLOBAL int *parent, int count)
 {
     int i = GLOBAL_ID(0);
     if (i >= count) return;
     parent[i] = i;
-    parent[count + i] = 0;
+    parent[count + i] = NOWHERE;
 }
 
 KERNEL label_link(GLOBAL const uchar *grade, GLOBAL int *parent, int rows, int columns)
@@ -139,15 +286,27 @@ KERNEL label_link(GLOBAL const uchar *grade, GLOBAL int *parent, int rows, int c
     if (j > 0 && grade[here - 1]) unite(parent, here, here - 1);
     if (i == 0) return;
     int above = here - columns;
+    if (grade[above]) {
+        /* Its neighbours left and right join it themselves. */
+        unite(parent, here, above);
+        return;
+    }
     if (j > 0 && grade[above - 1]) unite(parent, here, above - 1);
-    if (grade[above]) unite(parent, here, above);
     if (j + 1 < columns && grade[above + 1]) unite(parent, here, above + 1);
+}
+
+KERNEL label_seat(GLOBAL const uchar *grade, GLOBAL int *parent, int border, int rows, int columns)
+{
+    int p = GLOBAL_ID(0);
+    if (p >= border) return;
+    int here = frame_pixel(p, rows, columns);
+    if (grade[here]) ATOMIC_MIN(&parent[rows * columns + find_root(parent, here)], p);
 }
 
 KERNEL label_mark(GLOBAL const uchar *grade, GLOBAL int *parent, int count)
 {
     int i = GLOBAL_ID(0);
-    if (i < count && grade[i] == 2) ATOMIC_OR(&parent[count + find_root(parent, i)], 1);
+    if (i < count && grade[i] == 2) ATOMIC_OR(&parent[count + find_root(parent, i)], STRONG);
 }
 
 KERNEL label_write(GLOBAL const uchar *grade, GLOBAL int *parent, GLOBAL int *labels, GLOBAL int *frame, int rows,
@@ -155,22 +314,128 @@ KERNEL label_write(GLOBAL const uchar *grade, GLOBAL int *parent, GLOBAL int *la
 {
     int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
     if (i >= rows || j >= columns) return;
-    int here = i * columns + j, value = 0;
+    int here = i * columns + j, value = 0, seat = 0;
     if (grade[here]) {
-        int root = find_root(parent, here);
-        value = parent[rows * columns + root] ? -(root + 1) : root + 1;
+        int root = find_root(parent, here), mark = parent[rows * columns + root];
+        seat = (mark & NOWHERE) + 1;
+        value = root + 1;
+        if (mark < 0) {
+            seat = -seat;
+            value = -value;
+        }
     }
     labels[here] = value;
-    if (i == 0) frame[j] = value;
-    if (i == rows - 1) frame[columns + j] = value;
-    if (j == 0) frame[2 * columns + i] = value;
-    if (j == columns - 1) frame[2 * columns + rows + i] = value;
+    if (i == 0) frame[j] = seat;
+    if (i == rows - 1) frame[columns + j] = seat;
+    if (j == 0) frame[2 * columns + i] = seat;
+    if (j == columns - 1) frame[2 * columns + rows + i] = seat;
 }
 
-KERNEL apply_mark(GLOBAL const int *frame, GLOBAL uchar *chosen, int count)
+/* Two frames, the second behind the first. `work` holds parents, then a strength, then a first position, each by
+ * position. A frame's values are 1 + the first position of their component, which so is its root. */
+KERNEL join_start(GLOBAL const int *first, GLOBAL const int *second, GLOBAL int *work, int n, int count)
+{
+    int p = GLOBAL_ID(0);
+    if (p >= count) return;
+    int value = p < n ? first[p] : second[p - n];
+    work[p] = value == 0 ? p : abs(value) - 1 + (p < n ? 0 : n);
+    work[count + p] = 0;
+    work[2 * count + p] = NOWHERE;
+}
+
+/* The sides that touch begin at `one` and `other`. */
+KERNEL join_link(GLOBAL const int *first, GLOBAL const int *second, GLOBAL int *work, int n, int one, int other,
+                 int length)
 {
     int i = GLOBAL_ID(0);
-    if (i < count && frame[i] < 0) chosen[-frame[i]] = 1;
+    if (i >= length || first[one + i] == 0) return;
+    for (int k = max(i - 1, 0); k < min(i + 2, length); k++)
+        if (second[other + k] != 0) unite(work, one + i, n + other + k);
+}
+
+/* The position, in the first frame followed by the second, that position `o` of the union is. */
+DEVICE int outer_place(int o, int rows, int columns, int second_rows, int second_columns, int stacked)
+{
+    int n = 2 * (rows + columns);
+    if (stacked) {
+        if (o < 2 * columns) return o < columns ? o : n + o;
+        o -= 2 * columns;
+        int height = rows + second_rows, right = o >= height;
+        if (right) o -= height;
+        if (o < rows) return 2 * columns + o + (right ? rows : 0);
+        return n + 2 * columns + o - rows + (right ? second_rows : 0);
+    }
+    int width = columns + second_columns;
+    if (o >= 2 * width) {
+        o -= 2 * width;
+        return o < rows ? 2 * columns + o : n + 2 * second_columns + o;
+    }
+    int bottom = o >= width;
+    if (bottom) o -= width;
+    if (o < columns) return o + (bottom ? columns : 0);
+    return n + o - columns + (bottom ? second_columns : 0);
+}
+
+/* Strengths from the frames themselves, and first positions in the union's frame. */
+KERNEL merge_mark(GLOBAL const int *first, GLOBAL const int *second, GLOBAL int *work, int n, int count, int outer,
+                  int rows, int columns, int second_rows, int second_columns, int stacked)
+{
+    int p = GLOBAL_ID(0);
+    if (p < count && (p < n ? first[p] : second[p - n]) < 0) ATOMIC_OR(&work[count + find_root(work, p)], 1);
+    if (p < outer) {
+        int place = outer_place(p, rows, columns, second_rows, second_columns, stacked);
+        ATOMIC_MIN(&work[2 * count + find_root(work, place)], p);
+    }
+}
+
+KERNEL merge_write(GLOBAL const int *first, GLOBAL const int *second, GLOBAL int *work, GLOBAL int *whole, int n,
+                   int count, int outer, int rows, int columns, int second_rows, int second_columns, int stacked)
+{
+    int o = GLOBAL_ID(0);
+    if (o >= outer) return;
+    int place = outer_place(o, rows, columns, second_rows, second_columns, stacked), value = 0;
+    if ((place < n ? first[place] : second[place - n]) != 0) {
+        int root = find_root(work, place);
+        value = work[2 * count + root] + 1;
+        if (work[count + root]) value = -value;
+    }
+    whole[o] = value;
+}
+
+/* Strengths from the frames themselves and from the union's final frame. */
+KERNEL spread_mark(GLOBAL const int *whole, GLOBAL const int *first, GLOBAL const int *second, GLOBAL int *work, int n,
+                   int count, int outer, int rows, int columns, int second_rows, int second_columns, int stacked)
+{
+    int p = GLOBAL_ID(0);
+    if (p < count && (p < n ? first[p] : second[p - n]) < 0) ATOMIC_OR(&work[count + find_root(work, p)], 1);
+    if (p < outer && whole[p] < 0) {
+        int place = outer_place(p, rows, columns, second_rows, second_columns, stacked);
+        ATOMIC_OR(&work[count + find_root(work, place)], 1);
+    }
+}
+
+KERNEL spread_write(GLOBAL const int *first, GLOBAL const int *second, GLOBAL int *work, GLOBAL int *first_final,
+                    GLOBAL int *second_final, int n, int count)
+{
+    int p = GLOBAL_ID(0);
+    if (p >= count) return;
+    int value = abs(p < n ? first[p] : second[p - n]);
+    if (work[count + find_root(work, p)]) value = -value;
+    if (p < n) first_final[p] = value;
+    else second_final[p - n] = value;
+}
+
+KERNEL apply_start(GLOBAL uchar *chosen, int count)
+{
+    int i = GLOBAL_ID(0);
+    if (i < count) chosen[i] = 0;
+}
+
+KERNEL apply_mark(GLOBAL const int *labels, GLOBAL const int *frame, GLOBAL uchar *chosen, int border, int rows,
+                  int columns)
+{
+    int p = GLOBAL_ID(0);
+    if (p < border && frame[p] < 0) chosen[abs(labels[frame_pixel(p, rows, columns)])] = 255;
 }
 
 KERNEL apply_write(GLOBAL const int *labels, GLOBAL const uchar *chosen, GLOBAL uchar *edges, int count)
@@ -178,5 +443,5 @@ KERNEL apply_write(GLOBAL const int *labels, GLOBAL const uchar *chosen, GLOBAL 
     int i = GLOBAL_ID(0);
     if (i >= count) return;
     int value = labels[i];
-    edges[i] = value < 0 || chosen[value] ? 255 : 0;
+    edges[i] = value < 0 ? 255 : chosen[value];
 }

@@ -1,63 +1,61 @@
-"""OpenCL and CUDA variants: launches of ``canny.cl``, one source for both."""
+"""OpenCL and CUDA variants: launches of ``canny.cl``, one source for both.
+
+Every pixel kernel reads the tile and its neighbours' strips where they lie and writes the own strips itself, so a
+task is one or two launches. The Gaussian's taps need ``exp``, which no device rounds correctly: the host computes them
+once, when the task is bound, and they travel as arguments of the launches (DESIGN §4); the masks need only sums and
+products, which are exact everywhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from heterotask_core.kernel import ArrayArg, Launch
-from kernels.canny.numpy_variants import halo_start, side_offsets, strip_start
+from kernels.canny.numpy_variants import gaussian_taps
 
 LINE = (128,)
-PLANE = (32, 4)
-Shape = tuple[int, ...]
+PLANE = (64, 4)
+SIDES = ("N", "S", "W", "E", "NW", "NE", "SW", "SE")
+"""In the order of the source's arguments; side k has bit k."""
 
 
 def _line(entry: str, count: int, *args: Any) -> Launch:
-    return Launch(entry, (count,), LINE, args)
+    return Launch(entry, (count,), LINE, _numbers(args))
 
 
 def _plane(entry: str, rows: int, columns: int, *args: Any) -> Launch:
-    return Launch(entry, (columns, rows), PLANE, args)
+    return Launch(entry, (columns, rows), PLANE, _numbers(args))
 
 
-def _i(value: int) -> np.int32:
-    return np.int32(value)
+def _numbers(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(np.int32(a) if isinstance(a, int) else a for a in args)
 
 
-def _copy(
-    source: ArrayArg, source_width: int, source_at: Shape, target: ArrayArg | None, width: int, at: Shape, extent: Shape
-) -> Launch:
-    numbers = [_i(n) for n in (source_width, *source_at)], [_i(n) for n in (width, *at, *extent)]
-    return _plane("copy_block", *extent, source, *numbers[0], target, *numbers[1])
+def _sides(strips: Sequence[ArrayArg], sides: str, absent: ArrayArg) -> tuple[list[ArrayArg], int]:
+    """Return an argument for each of the eight sides, ``absent`` standing in, and the bits of those present."""
+    present = dict(zip(sides.split(","), strips, strict=True)) if sides else {}
+    return [present.get(side, absent) for side in SIDES], sum(1 << SIDES.index(side) for side in present)
 
 
-def _padded(tile: ArrayArg, halo: Sequence[ArrayArg], sides: str, depth: int) -> list[Launch]:
-    """Fill the scratch with the tile and its neighbours' strips, zero beyond the image."""
-    rows, columns = tile.shape
-    width = columns + 2 * depth
-    count = (rows + 2 * depth) * width
-    launches = [
-        _line("clear_floats", count, None, _i(count)),
-        _copy(tile, columns, (0, 0), None, width, (depth, depth), tile.shape),
+def _around(tile: ArrayArg, halo: Sequence[ArrayArg], sides: str, depth: int) -> list[Any]:
+    """Return the arguments that the source calls AROUND."""
+    strips, present = _sides(halo, sides, tile)
+    below = strips[1].shape[0] if present & 2 else 0
+    right = strips[3].shape[1] if present & 8 else 0
+    return [*strips, present, depth, below, right]
+
+
+def weights(taps: ArrayArg, row_mask: ArrayArg, column_mask: ArrayArg, *, sigma: float) -> list[Launch]:
+    """Write the Gaussian's taps, computed here, and blur ones along both axes."""
+    values = gaussian_taps(sigma)
+    radius = len(values) - 1
+    return [
+        *(_line("place_float", 1, taps, k, value) for k, value in enumerate(values)),
+        *(_line("blur_ones", mask.shape[0], taps, mask, mask.shape[0], radius) for mask in (row_mask, column_mask)),
     ]
-    for (down, right), strip in zip(side_offsets(sides), halo, strict=True):
-        at = halo_start(down, rows, depth, strip.shape[0]), halo_start(right, columns, depth, strip.shape[1])
-        launches.append(_copy(strip, strip.shape[1], (0, 0), None, width, at, strip.shape))
-    return launches
-
-
-def _strips(tile: ArrayArg, strips: Sequence[ArrayArg], sides: str) -> list[Launch]:
-    launches = []
-    for (down, right), strip in zip(side_offsets(sides), strips, strict=True):
-        at = (
-            strip_start(down, tile.shape[0], strip.shape[0]),
-            strip_start(right, tile.shape[1], strip.shape[1]),
-        )
-        launches.append(_copy(tile, tile.shape[1], at, strip, strip.shape[1], (0, 0), strip.shape))
-    return launches
 
 
 def gaussian(
@@ -75,29 +73,14 @@ def gaussian(
 ) -> list[Launch]:
     """Blur and divide by the blurred mask."""
     rows, columns = tile.shape
-    radius = taps.shape[0] - 1
-    width = columns + 2 * radius
-    offset = _i((rows + 2 * radius) * width)
-    extent = _i(rows), _i(columns), _i(radius)
-    eps = np.finfo(np.float32).eps
+    depth = taps.shape[0] - 1
+    own, give = _sides(strips, sides, blurred)
+    numbers = give, rows, columns, depth, row, column, np.finfo(np.float32).eps
+    around = _around(tile, halo, sides, depth)
     return [
-        *_padded(tile, halo, sides, radius),
-        _plane("blur_down", rows, width, None, taps, None, offset, _i(rows), _i(width), _i(radius)),
-        _plane(
-            "blur_across",
-            rows,
-            columns,
-            *(None, offset, taps, row_mask, column_mask, blurred, *extent, _i(row), _i(column), eps),
-        ),
-        *_strips(blurred, strips, sides),
+        _plane("blur_down", rows, columns + 2 * depth, tile, *around, taps, None, rows, columns),
+        _plane("blur_across", rows, columns, None, taps, row_mask, column_mask, blurred, *own, *numbers),
     ]
-
-
-def gaussian_scratch(params: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int:
-    """Bytes of the padded tile and of its vertically blurred lines."""
-    rows, columns = shapes["tile"]
-    radius = shapes["taps"][0] - 1
-    return 4 * (columns + 2 * radius) * (2 * rows + 2 * radius)
 
 
 def sobel(
@@ -112,81 +95,101 @@ def sobel(
 ) -> list[Launch]:
     """Gradient along rows and columns, and its length."""
     rows, columns = blurred.shape
-    names = sides.split(",")
-    first_row, first_column = int("N" not in names), int("W" not in names)
-    last_row, last_column = rows + int("S" in names), columns + int("E" in names)
-    numbers = [_i(n) for n in (rows, columns, first_row, last_row, first_column, last_column)]
-    return [
-        *_padded(blurred, halo, sides, 1),
-        _plane("gradient", rows, columns, None, down, across, magnitude, *numbers),
-        *_strips(magnitude, strips, sides),
-    ]
+    own, _ = _sides(strips, sides, magnitude)
+    around = _around(blurred, halo, sides, 1)
+    return [_plane("gradient", rows, columns, blurred, *around, down, across, magnitude, *own, rows, columns)]
 
 
 def suppress(
     down: ArrayArg, across: ArrayArg, magnitude: ArrayArg, thin: ArrayArg, halo: Sequence[ArrayArg] = (), *, sides: str
 ) -> list[Launch]:
-    """Keep a magnitude that no interpolated neighbour along the gradient exceeds."""
+    """Keep a magnitude that no interpolated neighbour along the gradient exceeds; else, and at the border, 0."""
     rows, columns = magnitude.shape
-    names = sides.split(",")
-    first_row, last_row = int("N" not in names), rows - int("S" not in names)
-    first_column, last_column = int("W" not in names), columns - int("E" not in names)
-    numbers = [_i(n) for n in (rows, columns, first_row, last_row, first_column, last_column)]
-    return [
-        *_padded(magnitude, halo, sides, 1),
-        _plane("thin_out", rows, columns, None, down, across, thin, *numbers),
-    ]
-
-
-def sobel_scratch(params: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int:
-    """Bytes of a tile padded by one."""
-    return _ring_bytes(shapes["blurred"])
-
-
-def suppress_scratch(params: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int:
-    """Bytes of a tile padded by one."""
-    return _ring_bytes(shapes["magnitude"])
-
-
-def _ring_bytes(shape: Shape) -> int:
-    rows, columns = shape
-    return 4 * (rows + 2) * (columns + 2)
+    around = _around(magnitude, halo, sides, 1)
+    return [_plane("thin_out", rows, columns, magnitude, *around, down, across, thin, rows, columns)]
 
 
 def threshold(thin: ArrayArg, grade: ArrayArg, *, low: float, high: float) -> list[Launch]:
     """Grade 0 below ``low``, 1 from ``low``, 2 from ``high``."""
     count = thin.shape[0] * thin.shape[1]
-    return [_line("grade_pixels", count, thin, grade, _i(count), np.float32(low), np.float32(high))]
+    return [_line("grade_pixels", count, thin, grade, count, np.float32(low), np.float32(high))]
 
 
 def label(grade: ArrayArg, labels: ArrayArg, frame: ArrayArg) -> list[Launch]:
     """Label 8-connected components by 1 + their first flat index (lock-free union-find by atomic minimum)."""
     rows, columns = grade.shape
-    count = rows * columns
+    count, border = rows * columns, frame.shape[0]
     return [
-        _line("label_start", count, None, _i(count)),
-        _plane("label_link", rows, columns, grade, None, _i(rows), _i(columns)),
-        _line("label_mark", count, grade, None, _i(count)),
-        _plane("label_write", rows, columns, grade, None, labels, frame, _i(rows), _i(columns)),
+        _line("label_start", count, None, count),
+        _plane("label_link", rows, columns, grade, None, rows, columns),
+        # The strong bit turns a mark negative, so the minimum comes first.
+        _line("label_seat", border, grade, None, border, rows, columns),
+        _line("label_mark", count, grade, None, count),
+        _plane("label_write", rows, columns, grade, None, labels, frame, rows, columns),
     ]
 
 
-def label_scratch(params: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int:
-    """Bytes of parents and flags."""
-    return 8 * shapes["grade"][0] * shapes["grade"][1]
+def _join(
+    first: ArrayArg, second: ArrayArg, first_shape: Sequence[int], second_shape: Sequence[int], stacked: bool
+) -> tuple[list[Launch], int, list[int]]:
+    """Return the launches that unite what touches, the positions of both frames, and the shapes as numbers."""
+    rows, columns = first_shape
+    n = first.shape[0]
+    count = n + second.shape[0]
+    one, other, length = (columns, 0, columns) if stacked else (2 * columns + rows, 2 * second_shape[1], rows)
+    launches = [
+        _line("join_start", count, first, second, None, n, count),
+        _line("join_link", length, first, second, None, n, one, other, length),
+    ]
+    return launches, count, [*first_shape, *second_shape, int(stacked)]
+
+
+def merge(
+    first: ArrayArg,
+    second: ArrayArg,
+    union: ArrayArg,
+    *,
+    first_shape: list[int],
+    second_shape: list[int],
+    stacked: bool,
+) -> list[Launch]:
+    """Join the frames of two blocks, side by side or ``stacked``, into the frame of their union."""
+    launches, count, shapes = _join(first, second, first_shape, second_shape, stacked)
+    numbers = first.shape[0], count, union.shape[0], *shapes
+    return [
+        *launches,
+        _line("merge_mark", count, first, second, None, *numbers),
+        _line("merge_write", union.shape[0], first, second, None, union, *numbers),
+    ]
+
+
+def spread(
+    whole: ArrayArg,
+    first: ArrayArg,
+    second: ArrayArg,
+    first_final: ArrayArg,
+    second_final: ArrayArg,
+    *,
+    first_shape: list[int],
+    second_shape: list[int],
+    stacked: bool,
+) -> list[Launch]:
+    """Tell both blocks which of their components are strong, knowing so of the union's frame."""
+    launches, count, shapes = _join(first, second, first_shape, second_shape, stacked)
+    n = first.shape[0]
+    return [
+        *launches,
+        _line("spread_mark", count, whole, first, second, None, n, count, whole.shape[0], *shapes),
+        _line("spread_write", count, first, second, None, first_final, second_final, n, count),
+    ]
 
 
 def apply(labels: ArrayArg, frame: ArrayArg, edges: ArrayArg) -> list[Launch]:
     """Mark (255) the pixels of strong components."""
-    count = labels.shape[0] * labels.shape[1]
-    border = frame.shape[0]
+    rows, columns = labels.shape
+    count, border = rows * columns, frame.shape[0]
     return [
-        _line("clear_bytes", count + 1, None, _i(count + 1)),
-        _line("apply_mark", border, frame, None, _i(border)),
-        _line("apply_write", count, labels, None, edges, _i(count)),
+        _line("apply_start", count + 1, None, count + 1),
+        _line("apply_mark", border, labels, frame, None, border, rows, columns),
+        _line("apply_write", count, labels, None, edges, count),
     ]
-
-
-def apply_scratch(params: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int:
-    """Bytes of a flag a label."""
-    return shapes["labels"][0] * shapes["labels"][1] + 1

@@ -2,79 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from heterotask_core.graph import DataItem, TaskGraph
 from heterotask_core.kernel import Kernel, OutputPath, Variant
-from kernels.canny import gpu_variants
+from kernels.canny import scratch
 from kernels.canny.numpy_variants import OFFSETS
 
 NUMPY = "kernels.canny.numpy_variants"
 OPPOSITE = {"N": "S", "S": "N", "W": "E", "E": "W", "NW": "SE", "SE": "NW", "NE": "SW", "SW": "NE"}
 
 
+Scratch = Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], int]
+
+
 def _numpy(function: str) -> Variant:
     return Variant("numpy", "cpu", f"{NUMPY}:{function}", requires=("numpy", "scipy"), warm_up=True)
 
 
-def _all(function: str, scratch: Callable[..., int] | None = None) -> tuple[Variant, ...]:
+def _all(function: str, on_host: Scratch | None = None, on_device: Scratch | None = None) -> tuple[Variant, ...]:
     gpu = f"kernels.canny.gpu_variants:{function}"
     source = "kernels.canny:canny.cl"
     return (
         _numpy(function),
-        Variant("numba", "cpu", f"kernels.canny.numba_variants:{function}", requires=("numba", "scipy"), warm_up=True),
-        Variant("opencl", "opencl", gpu, source=source, requires=("pyopencl",), scratch_bytes=scratch),
-        Variant("cuda", "cuda", gpu, source=source, requires=("cupy",), scratch_bytes=scratch),
+        Variant(
+            "numba",
+            "cpu",
+            f"kernels.canny.numba_variants:{function}",
+            requires=("numba", "scipy"),
+            warm_up=True,
+            scratch_bytes=on_host,
+        ),
+        Variant("opencl", "opencl", gpu, source=source, requires=("pyopencl",), scratch_bytes=on_device),
+        Variant("cuda", "cuda", gpu, source=source, requires=("cupy",), scratch_bytes=on_device),
     )
 
 
-WEIGHTS = Kernel("weights", __name__, writes=("taps", "row_mask", "column_mask"), variants=(_numpy("weights"),))
-LOAD = Kernel("load", __name__, writes=("tile", "strips"), free_params=("row", "column"), variants=(_numpy("load"),))
+def _file(function: str, warm_up: bool) -> tuple[Variant, ...]:
+    """Input and output: the host's work, also for a rank that drives a device (where the node has no CPU device)."""
+    path, needs = f"{NUMPY}:{function}", ("numpy", "scipy")
+    return (
+        Variant("numpy", "cpu", path, requires=needs, warm_up=warm_up),
+        *(
+            Variant(
+                f"{kind}_host",
+                kind,
+                path,
+                requires=(*needs, package),
+                warm_up=warm_up,
+                on_host=True,
+                blocking=True,
+            )
+            for kind, package in (("opencl", "pyopencl"), ("cuda", "cupy"))
+        ),
+    )
+
+
+WEIGHTS = Kernel("weights", __name__, writes=("taps", "row_mask", "column_mask"), variants=_all("weights"))
+LOAD = Kernel("load", __name__, writes=("tile", "strips"), free_params=("row", "column"), variants=_file("load", True))
 GAUSSIAN = Kernel(
     "gaussian",
     __name__,
     reads=("tile", "taps", "row_mask", "column_mask", "halo"),
     writes=("blurred", "strips"),
     free_params=("row", "column"),
-    variants=_all("gaussian", gpu_variants.gaussian_scratch),
+    variants=_all("gaussian", scratch.padded_tile, scratch.blurred_lines),
 )
 SOBEL = Kernel(
     "sobel",
     __name__,
     reads=("blurred", "halo"),
     writes=("down", "across", "magnitude", "strips"),
-    variants=_all("sobel", gpu_variants.sobel_scratch),
+    variants=_all("sobel", scratch.ring),
 )
 SUPPRESS = Kernel(
     "suppress",
     __name__,
     reads=("down", "across", "magnitude", "halo"),
     writes=("thin",),
-    variants=_all("suppress", gpu_variants.suppress_scratch),
+    variants=_all("suppress", scratch.ring),
 )
 THRESHOLD = Kernel("threshold", __name__, reads=("thin",), writes=("grade",), variants=_all("threshold"))
 LABEL = Kernel(
-    "label", __name__, reads=("grade",), writes=("labels", "frame"), variants=_all("label", gpu_variants.label_scratch)
+    "label",
+    __name__,
+    reads=("grade",),
+    writes=("labels", "frame"),
+    variants=_all("label", scratch.labels, scratch.labels),
 )
-MERGE = Kernel("merge", __name__, reads=("first", "second"), writes=("union",), variants=(_numpy("merge"),))
+MERGE = Kernel(
+    "merge",
+    __name__,
+    reads=("first", "second"),
+    writes=("union",),
+    variants=_all("merge", scratch.frames, scratch.frames),
+)
 SPREAD = Kernel(
     "spread",
     __name__,
     reads=("whole", "first", "second"),
     writes=("first_final", "second_final"),
-    variants=(_numpy("spread"),),
+    variants=_all("spread", scratch.frames, scratch.frames),
 )
 APPLY = Kernel(
-    "apply", __name__, reads=("labels", "frame"), writes=("edges",), variants=_all("apply", gpu_variants.apply_scratch)
-)
-STORE = Kernel(
-    "store",
+    "apply",
     __name__,
-    reads=("tiles",),
-    variants=(Variant("numpy", "cpu", f"{NUMPY}:store", requires=("numpy", "scipy")),),
-    sink=True,
+    reads=("labels", "frame"),
+    writes=("edges",),
+    variants=_all("apply", scratch.flags, scratch.flags),
 )
+STORE = Kernel("store", __name__, reads=("tiles",), variants=_file("store", False), sink=True)
 
 Cell = tuple[int, int]
 

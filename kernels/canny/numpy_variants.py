@@ -201,13 +201,17 @@ def threshold(thin: Array, grade: Array, *, low: float, high: float) -> None:
     grade[...] = (thin >= np.float32(low)).astype(np.uint8) + (thin >= np.float32(high)).astype(np.uint8)
 
 
-def frame_of(labels: Array) -> Array:
-    """Return the border of a block: top row, bottom row, left column, right column."""
-    return np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
+def frame_index(rows: int, columns: int) -> Array:
+    """Return the flat indices of a block's border: top row, bottom row, left column, right column."""
+    across, down = np.arange(columns), np.arange(rows) * columns
+    return np.concatenate([across, across + (rows - 1) * columns, down, down + columns - 1])
 
 
 def label(grade: Array, labels: Array, frame: Array) -> None:
-    """Label 8-connected components by 1 + their first flat index; negative where one holds a grade 2."""
+    """Label 8-connected components by 1 + their first flat index; negative where one holds a grade 2.
+
+    ``frame`` holds, at each position of the border, 1 + the first position of the same component, signed alike.
+    """
     numbers, count = ndimage.label(grade, structure=np.ones((3, 3), dtype=bool))
     flat = numbers.ravel()
     positions = np.flatnonzero(flat)
@@ -216,40 +220,35 @@ def label(grade: Array, labels: Array, frame: Array) -> None:
     strong = np.unique(flat[grade.ravel() == 2])
     value[strong] = -value[strong]
     labels[...] = value[numbers]
-    frame[...] = frame_of(labels)
+    border = labels.ravel()[frame_index(*labels.shape)]
+    _, first, inverse = np.unique(np.abs(border), return_index=True, return_inverse=True)
+    frame[...] = np.sign(border) * (first[inverse] + 1)
 
 
-def _sides_of(frame: Array, rows: int, columns: int) -> tuple[Array, Array, Array, Array]:
-    ends = np.cumsum([columns, columns, rows])
-    top, bottom, left, right = np.split(frame, ends)
+def _sides_of(places: Array, rows: int, columns: int) -> tuple[Array, Array, Array, Array]:
+    top, bottom, left, right = np.split(places, np.cumsum([columns, columns, rows]))
     return top, bottom, left, right
 
 
 def _joined(first: Array, second: Array, shapes: Sequence[Sequence[int]], stacked: bool) -> tuple[Array, Array, Array]:
-    """Return component and strength per position of both frames, and where the union's frame takes from."""
-    compact, inverse = np.unique(
-        np.concatenate([np.abs(first).astype(np.int64) * 2, np.abs(second).astype(np.int64) * 2 + (second != 0)]),
-        return_inverse=True,
-    )
-    place = np.arange(len(first) + len(second))
-    a = _sides_of(place[: len(first)], *shapes[0])
-    b = _sides_of(place[len(first) :], *shapes[1])
+    """Return component by position of both frames, strength by component, and where the union's frame takes from."""
+    values = np.concatenate([first, second])
+    place = np.arange(len(values))
+    start = np.where(place < len(first), 0, len(first))
+    node = np.where(values != 0, np.abs(values) - 1 + start, place)
+    a, b = _sides_of(place[: len(first)], *shapes[0]), _sides_of(place[len(first) :], *shapes[1])
     one, other = (a[1], b[0]) if stacked else (a[3], b[2])
-    pairs = [(one, other), (one[1:], other[:-1]), (one[:-1], other[1:])]
-    left = inverse[np.concatenate([p for p, _ in pairs])]
-    right = inverse[np.concatenate([q for _, q in pairs])]
-    both = (compact[left] > 0) & (compact[right] > 0)
+    left = np.concatenate([one, one[1:], one[:-1]])
+    right = np.concatenate([other, other[:-1], other[1:]])
+    both = (values[left] != 0) & (values[right] != 0)
     links = sparse.coo_matrix(
-        (np.ones(both.sum(), dtype=np.int8), (left[both], right[both])), shape=(len(compact),) * 2
+        (np.ones(both.sum(), dtype=np.int8), (node[left[both]], node[right[both]])), shape=(len(place),) * 2
     )
-    _, component = sparse.csgraph.connected_components(links, directed=False)
-    strong = np.zeros(len(compact), dtype=bool)
-    np.logical_or.at(strong, component[inverse], np.concatenate([first, second]) < 0)
-    if stacked:
-        outer = [a[0], b[1], a[2], b[2], a[3], b[3]]
-    else:
-        outer = [a[0], b[0], a[1], b[1], a[2], b[3]]
-    return component[inverse], strong, np.concatenate(outer)
+    component = sparse.csgraph.connected_components(links, directed=False)[1][node]
+    strong = np.zeros(len(place), dtype=bool)
+    strong[component[values < 0]] = True
+    outer = [a[0], b[1], a[2], b[2], a[3], b[3]] if stacked else [a[0], b[0], a[1], b[1], a[2], b[3]]
+    return component, strong, np.concatenate(outer)
 
 
 def merge(
@@ -277,7 +276,7 @@ def spread(
 ) -> None:
     """Tell both blocks which of their components are strong, knowing so of the union's frame."""
     component, strong, outer = _joined(first, second, (first_shape, second_shape), stacked)
-    np.logical_or.at(strong, component[outer], whole < 0)
+    strong[component[outer[whole < 0]]] = True
     signs = np.where(strong[component], -1, 1)
     first_final[...] = np.abs(first) * signs[: len(first)]
     second_final[...] = np.abs(second) * signs[len(first) :]
@@ -286,7 +285,7 @@ def spread(
 def apply(labels: Array, frame: Array, edges: Array) -> None:
     """Mark (255) the pixels of strong components."""
     chosen = np.zeros(labels.size + 1, dtype=bool)
-    chosen[-frame[frame < 0]] = True
+    chosen[np.abs(labels.ravel()[frame_index(*labels.shape)[frame < 0]])] = True
     edges[...] = ((labels < 0) | chosen[np.abs(labels)]) * np.uint8(255)
 
 

@@ -40,6 +40,9 @@ def run_serially(graph: TaskGraph, output_dir: Path, prefer: Sequence[str]) -> d
         if variant.device_kind == "opencl" and not variant.on_host:
             run_on_opencl(variant, task, bound, params)
         else:
+            if variant.scratch_bytes is not None:
+                size = variant.scratch_bytes(task.params, task.shapes())
+                params["scratch"] = np.full(size, 113, dtype=np.uint8)
             variant.load()(**bound, **params)
     return latest
 
@@ -65,7 +68,9 @@ def run_on_opencl(variant: Variant, task: Task, bound: dict[str, object], params
                 results.append((array, buffer))
     scratch = None
     if variant.scratch_bytes is not None:
-        scratch = cl.Buffer(context, cl.mem_flags.READ_WRITE, variant.scratch_bytes(task.params, task.shapes()))
+        garbage = np.full(variant.scratch_bytes(task.params, task.shapes()), 113, dtype=np.uint8)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        scratch = cl.Buffer(context, flags, hostbuf=garbage)
     for launch in variant.load()(**placeholders, **params):
         args = [
             buffers[a.role, a.index] if isinstance(a, ArrayArg) else scratch if a is None else a for a in launch.args
