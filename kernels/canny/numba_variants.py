@@ -374,7 +374,9 @@ def gaussian(
     cut_strips(blurred, strips, sides)
 
 
-def _ring(scratch: Array, tile: Array, halo: Sequence[Array], sides: str, repeat: bool) -> tuple[Array, ...]:
+def _ring(
+    scratch: Array, tile: Array, halo: Sequence[Array], sides: str, repeat: bool
+) -> tuple[Array, Array, Array, Array, Array]:
     """Return top, bottom (with corners), left and right of the pixels around a tile, and three lines.
 
     Beyond the image, pixels are 0 or ``repeat`` the nearest.
@@ -449,6 +451,10 @@ def label(grade: Array, labels: Array, frame: Array, scratch: Array) -> None:
     _label(grade, labels, frame, parent, mark)
 
 
+def _shape(first: Sequence[int], second: Sequence[int], stacked: bool) -> tuple[int, int, int, int, bool]:
+    return first[0], first[1], second[0], second[1], stacked
+
+
 def merge(
     first: Array,
     second: Array,
@@ -461,7 +467,7 @@ def merge(
 ) -> None:
     """Join the frames of two blocks, side by side or ``stacked``, into the frame of their union."""
     parent, strong, seat = scratch.view(np.int32).reshape(3, -1)
-    _merge(first, second, union, (*first_shape, *second_shape, stacked), parent, strong, seat)
+    _merge(first, second, union, _shape(first_shape, second_shape, stacked), parent, strong, seat)
 
 
 def spread(
@@ -478,7 +484,7 @@ def spread(
 ) -> None:
     """Tell both blocks which of their components are strong, knowing so of the union's frame."""
     parent, strong, _ = scratch.view(np.int32).reshape(3, -1)
-    _spread(whole, first, second, first_final, second_final, (*first_shape, *second_shape, stacked), parent, strong)
+    _spread(whole, first, second, first_final, second_final, _shape(first_shape, second_shape, stacked), parent, strong)
 
 
 def apply(labels: Array, frame: Array, edges: Array, scratch: Array) -> None:
