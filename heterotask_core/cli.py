@@ -39,7 +39,11 @@ ParamOption = Annotated[
 ]
 DevicesOption = Annotated[
     str,
-    typer.Option("--devices", help="Devices of each node, e.g. cpu:2, cpu:1,opencl:1, cpu:2x4 (2 groups of 4 cores)."),
+    typer.Option(
+        "--devices",
+        "--platform",
+        help="Devices of each node, e.g. cpu:2, cpu:1,opencl:1, cpu:2x4 (2 groups of 4 cores), or a platform file.",
+    ),
 ]
 NodesOption = Annotated[int, typer.Option("--nodes", min=1, help="Virtual nodes on this host.")]
 StoreOption = Annotated[

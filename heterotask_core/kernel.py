@@ -226,14 +226,18 @@ def usable_variants(
     device_kind: str,
     cores: int,
     exact: bool,
+    installed: bool = True,
 ) -> Sequence[Variant]:
-    """Return the variants of ``kernel`` that can run on a device of ``device_kind`` with ``cores`` cores."""
+    """Return the variants of ``kernel`` that can run on a device of ``device_kind`` with ``cores`` cores.
+
+    With ``installed`` false the packages that they need may be missing: emulated devices never call them.
+    """
     return [
         v
         for v in kernel.variants
         if v.device_kind == device_kind
         and (v.exact or not exact)
         and v.min_cores <= cores
-        and v.available()
+        and (v.available() or not installed)
         and (v.supports is None or v.supports(params, shapes))
     ]

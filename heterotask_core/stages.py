@@ -17,6 +17,7 @@ import polars as pl
 from pydantic import BaseModel
 
 from heterotask_core.app import Application, CheckResult
+from heterotask_core.emulation import is_emulated, origin_of
 from heterotask_core.errors import ProgramError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget, Progress
@@ -24,6 +25,7 @@ from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.planning.registry import planner as find_planner
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import CostModel, Overheads
+from heterotask_core.profiling.emulated import EmulationSpec, emulated_profile
 from heterotask_core.profiling.measure import Profile, profile
 from heterotask_core.program.io import load_program, save_program
 from heterotask_core.program.lower import lower
@@ -57,8 +59,9 @@ class Workflow:
 
     @property
     def key(self) -> str:
-        """A name for folders: application, graph and platform."""
-        return f"{self.app.name}-{self.graph.fingerprint()[:8]}-{self.platform.fingerprint()[:8]}"
+        """A name for folders: application, graph and platform; it says so when the devices are emulated."""
+        mark = "emulated-" if is_emulated(d.kind for d in self.platform.devices) else ""
+        return f"{mark}{self.app.name}-{self.graph.fingerprint()[:8]}-{self.platform.fingerprint()[:8]}"
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,12 @@ class Run:
 def profile_stage(
     workflow: Workflow, store: Store, *, budget_s: float = 20.0, progress: Callable[[int, int], None] | None = None
 ) -> Profile:
-    """Measure what the store lacks or holds stale, and return the whole profile of the workflow."""
-    return profile(workflow.graph, workflow.platform, store, budget_s=budget_s, progress=progress)
+    """Measure what the store lacks or holds stale, and return the whole profile of the workflow.
+
+    Emulated devices get times of this host divided by the speed-ups that the platform file gives.
+    """
+    take = emulated_profile if is_emulated(d.kind for d in workflow.platform.devices) else profile
+    return take(workflow.graph, workflow.platform, store, budget_s=budget_s, progress=progress)
 
 
 def plan_stage(
@@ -175,10 +182,21 @@ def execute_stage(
     Raises :class:`~heterotask_core.errors.ExecutionError`.
     """
     key = store.unique_key("runs", workflow.key)
+    origin = origin_of(plan.program.device_kinds)
+    times = None
+    if origin == "emulated":
+        times = EmulationSpec.of(workflow.platform).times(plan.program, runs=repeats)
     with store.new_record("runs", key, plan=plan.folder.name, application=workflow.app.name) as folder:
-        result = execute(plan.program, workflow.platform, output_dir=folder, repeats=repeats, progress=progress)
+        result = execute(
+            plan.program,
+            workflow.platform,
+            output_dir=folder,
+            repeats=repeats,
+            progress=progress,
+            emulation=times,
+        )
         trace = pl.concat(
-            trace_table(plan.program, result.start_s[r], result.finish_s[r], origin="measured", repeat=r)
+            trace_table(plan.program, result.start_s[r], result.finish_s[r], origin=origin, repeat=r)
             for r in range(repeats)
         )
         trace.write_parquet(folder / "trace.parquet")
@@ -199,6 +217,7 @@ def check_stage(workflow: Workflow, run: Run) -> CheckResult:
 def run_facts(plan: Plan, result: RunResult, summary: Summary) -> dict[str, Any]:
     """Return what a run says about itself, as JSON values."""
     return {
+        "origin": origin_of(plan.program.device_kinds),
         "predicted_makespan_s": plan.predicted_s,
         "lower_bound_s": plan.lower_bound_s,
         "makespan_s": list(result.makespan_s),

@@ -151,6 +151,7 @@ def _usable(task: Task, device: Device, platform: Platform, *, exact: bool) -> S
         device_kind=device.variant_kind,
         cores=len(device.core_ids),
         exact=exact,
+        installed=device.kind != "emulated",
     )
 
 

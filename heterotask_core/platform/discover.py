@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from heterotask_core.errors import PlatformError
+from heterotask_core.platform.describe import read_platform
 from heterotask_core.platform.model import Device, DeviceKind, Link, LinkKind, Memory, Node, Platform
 
 MAX_DEFAULT_GROUPS = 16
@@ -58,11 +59,17 @@ class Accelerator:
 def discover(devices: str = "", nodes: int = 1) -> Platform:
     """Return the platform of this host for a specification (default: CPU groups of one core on every core).
 
+    The name of a YAML file stands for the platform that the file describes.
+
     Raises :class:`PlatformError` (one line) for an unknown kind, a specification without devices, or more
     devices or cores in a group than there are.
     """
     if nodes < 1:
         raise PlatformError(f"{nodes} nodes asked for; there must be at least 1")
+    if devices.endswith((".yaml", ".yml")):
+        if nodes > 1:
+            raise PlatformError(f"{nodes} nodes asked for, but {devices} says which nodes there are; leave --nodes out")
+        return read_platform(Path(devices))
     cores = sorted(os.sched_getaffinity(0))
     requests = parse_devices(devices) if devices.strip() else [_default_request(len(cores), nodes)]
     found: dict[DeviceKind, list[Accelerator]] = {

@@ -1,13 +1,8 @@
-"""Executing a program: starts an MPI job of one rank a device and one agent a node, and brings back its trace."""
+"""Executing a program: one MPI job of a rank a device and an agent a node, from its start to its trace."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
+import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -16,23 +11,30 @@ from pathlib import Path
 
 import numpy as np
 
+from heterotask_core.emulation import OpTimes, is_emulated, write_times
 from heterotask_core.errors import ExecutionError, LaunchError, ProgramError
 from heterotask_core.platform.model import Platform
 from heterotask_core.program.io import save_program
 from heterotask_core.program.model import F64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, check_free, node_bytes
-from heterotask_core.runtime.context import JobSpec
-from heterotask_core.runtime.launch.base import Launcher, clean_environment
-from heterotask_core.runtime.launch.local import LocalLauncher
-from heterotask_core.runtime.watch import RankWatch
+from heterotask_core.runtime.cleanup import remove_job
+from heterotask_core.runtime.context import JobSpec, counters_file
+from heterotask_core.runtime.launch.base import Launcher, is_here
+from heterotask_core.runtime.launch.choose import choose_launcher
+from heterotask_core.runtime.mpijob import MpiJob, make_folder
+from heterotask_core.runtime.times import read_times
+
+_log = logging.getLogger(__name__)
 
 STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
-STALL_GRACE_S = 20.0
-"""A job ends when nothing moves for max(minimum, factor × longest planned op) + grace (first calls compile)."""
-_POLL_S = 0.02
-_DRAIN_S = 2.0
-"""How long the job may take to end by itself after a rank has failed or died."""
+"""A job ends when nothing moves for max(minimum, factor × longest planned op)."""
+FIRST_PASS_S = 20.0
+"""What is added in the first pass of a program, in which variants that declare no warm-up may compile."""
+EMULATED_STALL_S = 300.0
+"""The limit of emulated devices, whose planned times say nothing about the time that this host needs."""
+PARTIAL_FILE = "partial.npz"
+"""In the results' folder of a failed run: ``start_s`` and ``finish_s`` as in :class:`RunResult`, NaN where unknown."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,18 @@ def execute(
     progress: Callable[[int, int], None] | None = None,
     timeout_s: float | None = None,
     warm_up: bool = False,
+    emulation: OpTimes | None = None,
+    launcher: Launcher | None = None,
 ) -> RunResult:
-    """Run ``program`` ``repeats`` times, separated by barriers, in one MPI job on this host.
+    """Run ``program`` ``repeats`` times, separated by barriers, in one MPI job on the platform's hosts.
 
     With ``warm_up`` it is run once more before, and that pass is not in the result. Without it, host variants
     that declare ``warm_up`` have been called once before the start barrier.
-    Result files go to ``output_dir``. ``progress(done, total)`` counts ops on lanes over all passes and is
-    called from this thread.
+    Result files go to ``output_dir``; with several hosts that must be a folder that all of them share. When the run
+    fails, what the ranks printed and the times measured so far (``PARTIAL_FILE``) are there as well.
+    ``progress(done, total)`` counts ops on lanes over all passes and is called from this thread. Of emulated devices
+    all times are logical: ``emulation`` says what every op takes in each of the ``repeats`` runs (default: as planned).
+    ``launcher``: see :func:`~heterotask_core.runtime.launch.choose.choose_launcher`, which finds the default.
 
     Raises:
         ProgramError: the program was made for another platform.
@@ -73,121 +80,110 @@ def execute(
         ArenaTooSmallError: the arenas do not fit into the host's shared memory.
         ExecutionError: a task or a rank failed, nothing moved any more, or ``timeout_s`` passed.
     """
-    _check(program, platform)
-    launcher: Launcher = LocalLauncher()
+    host_of = {node.name: node.host for node in platform.nodes}
+    _check(program, platform, host_of)
+    hosts = [host_of[role.node] for role in program.ranks]
+    if launcher is None:
+        launcher = choose_launcher(hosts=hosts)
     output_dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="heterotask-job-"))
     token = f"heterotask-{uuid.uuid4().hex[:12]}"
     nodes = list(dict.fromkeys(role.node for role in program.ranks))
     longest_s = float(np.max(program.op_duration_s, initial=0.0))
     passes = repeats + warm_up
+    emulated = is_emulated(program.device_kinds)
+    if emulated:
+        emulation = emulation or OpTimes.planned(program, runs=repeats)
     spec = JobSpec(
         output_dir=str(output_dir.resolve()),
         repeats=passes,
-        stall_s=max(STALL_MIN_S, STALL_FACTOR * longest_s) + STALL_GRACE_S,
         arenas={node: str(SHM / f"{token}-{i}") for i, node in enumerate(nodes)},
         devices={d.name: {"kind": d.kind, "selector": d.selector, "memory": d.memory} for d in platform.devices},
     )
+    folder = make_folder(output_dir, hosts)
     try:
         save_program(program, folder)
         spec.save(folder)
-        counters = Counters(folder / "counters", len(program.lane_names), create=True)
-        worker = [sys.executable, "-m", "mpi4py", "-m", "heterotask_core.runtime.worker", str(folder)]
-        command = launcher.command(n_ranks=len(program.ranks), argv=worker)
-        start_s = time.monotonic()
-        _run(command, folder, program, counters, passes, progress, timeout_s)
+        if emulation is not None:
+            write_times(folder, program, emulation.padded(passes))
+        for node in nodes:
+            Counters(counters_file(folder, program, node), len(program.lane_names), create=True)
+    except OSError as error:
+        remove_job(folder)
+        raise LaunchError(f"cannot write the job to {folder}: {error}; free space there, or set TMPDIR") from error
+    start_s = time.monotonic()
+    try:
+        job = MpiJob(folder, ranks=program.ranks, hosts=hosts, launcher=launcher)
+    except BaseException:
+        remove_job(folder)
+        raise
+    try:
+        limit_s = EMULATED_STALL_S if emulated else max(STALL_MIN_S, STALL_FACTOR * longest_s)
+        _run(job, program, passes, limit_s, progress, timeout_s)
         completion_s = time.monotonic() - start_s
         return _result(folder, program, completion_s, output_dir, skip=passes - repeats)
+    except ExecutionError:
+        _keep(folder, program, passes, output_dir)
+        raise
     finally:
-        _clean(folder, spec)
+        job.close()
 
 
-def _check(program: Program, platform: Platform) -> None:
+def _check(program: Program, platform: Platform, host_of: dict[str, str]) -> None:
     """Refuse what cannot run here before anything is started."""
     if program.platform_fingerprint != platform.fingerprint():
         raise ProgramError(f"program {program.name!r} was made for another platform; plan again")
-    hosts = {node.host for node in platform.nodes}
-    if len(hosts) > 1:
-        raise LaunchError(f"the platform has hosts {sorted(hosts)}; the local launcher runs ranks on one host only")
-    used = {role.device for role in program.ranks}
-    for device in platform.devices:
-        if device.name in used and device.kind == "emulated":
-            raise LaunchError(f"device {device.name!r} is emulated and cannot be executed; simulate the plan instead")
-    arenas = {role.node for role in program.ranks}
+    # Other hosts' agents check their own.
+    arenas = {role.node for role in program.ranks if is_here(host_of[role.node])}
     sizes = zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True)
     check_free(sum(node_bytes(size, program.n_ops) for name, size in sizes if name in arenas))
 
 
 def _run(
-    command: list[str],
-    folder: Path,
+    job: MpiJob,
     program: Program,
-    counters: Counters,
-    repeats: int,
+    passes: int,
+    limit_s: float,
     progress: Callable[[int, int], None] | None,
     timeout_s: float | None,
 ) -> None:
-    """Start the job and wait for its end. The parent-death guard belongs to the thread that starts it: this one."""
+    """Look after the job until its end; raises what went wrong."""
     owned = [lane for lane in range(len(program.lane_names)) if program.lane_kinds[lane] != LaneKind.CAPACITY]
-    total = repeats * sum(int(program.lane_ptr[lane + 1] - program.lane_ptr[lane]) for lane in owned)
-    environment = clean_environment(os.environ, python_path=[str(Path(p).resolve()) for p in sys.path])
+    total = passes * sum(int(program.lane_ptr[lane + 1] - program.lane_ptr[lane]) for lane in owned)
     start_s = time.monotonic()
-    failed_s: float | None = None
     shown = -1
-    watch = RankWatch(folder, len(program.ranks))
-    with (folder / "output.txt").open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
-        try:
-            while process.poll() is None:
-                now_s = time.monotonic()
-                done = sum(counters.done(lane) for lane in owned)
-                if progress is not None and done != shown:
-                    progress(done, total)
-                    shown = done
-                if failed_s is None and (watch.first_dead or any(folder.glob("error-*.json"))):
-                    failed_s = now_s
-                if failed_s is not None and now_s - failed_s > _DRAIN_S:
-                    break
-                if timeout_s is not None and now_s - start_s > timeout_s:
-                    raise ExecutionError(
-                        f"program {program.name!r} did not end within {timeout_s:g} s ({done} of {total} ops done)"
-                    )
-                watch.wait(_POLL_S)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            watch.end(_DRAIN_S)
-    if process.returncode != 0 or failed_s is not None or not (folder / "result.npz").exists():
-        raise _failure(folder, program, process.returncode, watch)
+    while True:
+        job.stall_s = limit_s + (FIRST_PASS_S if job.repeat <= 0 else 0.0)
+        runs = job.step()
+        if progress is not None and job.done_ops != shown and job.done_ops:
+            shown = job.done_ops
+            progress(shown, total)
+        if not runs:
+            break
+        if timeout_s is not None and time.monotonic() - start_s > timeout_s:
+            raise ExecutionError(
+                f"program {program.name!r} did not end within {timeout_s:g} s ({job.done_ops} of {total} ops done)"
+            )
+    job.stop()
+    error = job.error()
+    if error is not None:
+        raise error
+    if not (job.folder / "result.npz").exists():
+        raise ExecutionError(f"program {program.name!r} ended without a result; see the output of its ranks")
     if progress is not None and shown != total:
         progress(total, total)
 
 
-def _failure(folder: Path, program: Program, code: int, watch: RankWatch) -> ExecutionError:
-    """Return what went wrong: what ranks have left, else which rank ended first."""
-    messages = [json.loads(path.read_text())["message"] for path in sorted(folder.glob("error-*.json"))]
-    if messages:
-        return ExecutionError("\n".join(messages))
-    output = (folder / "output.txt").read_text(errors="replace")
-    if not watch.started:
-        return LaunchError(f"the MPI job did not start (exit code {code}); mpiexec says: {_tail(output)}")
-    ranks = []
-    for rank in watch.first_dead:
-        role = program.ranks[rank]
-        what = "agent" if role.device is None else f"device {role.device!r}"
-        ranks.append(f"rank {rank} ({what}, node {role.node!r})")
-    return ExecutionError(
-        f"{' or '.join(ranks) or 'a rank'} was killed or crashed (killed: often by the kernel for lack of memory, see "
-        f"dmesg); the job was ended. Output: {_tail(output.split('=====')[0])}"
-    )
-
-
-def _tail(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-4:]) or "(nothing)"
+def _keep(folder: Path, program: Program, passes: int, output_dir: Path) -> None:
+    """Copy what a failed run leaves to look at: outputs of its ranks, times so far. A full disk loses it."""
+    try:
+        for path in sorted(folder.glob("output*.txt")):
+            if path.stat().st_size:
+                (output_dir / path.name).write_bytes(path.read_bytes())
+        times = read_times(folder, len(program.ranks), passes, program.n_ops)
+        start_s, finish_s = (np.where(np.isfinite(t), t, np.nan) for t in times)
+        np.savez(output_dir / PARTIAL_FILE, start_s=start_s, finish_s=finish_s)
+    except OSError as error:
+        _log.warning("what is left of the failed run could not be kept in %s: %s", output_dir, error)
 
 
 def _result(folder: Path, program: Program, completion_s: float, output_dir: Path, *, skip: int) -> RunResult:
@@ -209,13 +205,3 @@ def _result(folder: Path, program: Program, completion_s: float, output_dir: Pat
         arena_peak_bytes=dict(zip(program.memory_names, peaks.tolist(), strict=True)),
         output_dir=output_dir,
     )
-
-
-def _clean(folder: Path, spec: JobSpec) -> None:
-    """Remove the job's folder and exactly the shared-memory files that its ranks had."""
-    files = set(spec.arenas.values())
-    for path in folder.glob("rank-*.json"):
-        files.update(json.loads(path.read_text())["shm"])
-    for name in files:
-        Path(name).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -10,13 +10,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from heterotask_core.emulation import is_emulated
 from heterotask_core.program.io import load_program
 from heterotask_core.program.model import F64, I64, RankRole
 from heterotask_core.runtime.agent import AgentRole
 from heterotask_core.runtime.arena import NodeMemory
 from heterotask_core.runtime.context import Context, JobSpec, record_rank, write_error
 from heterotask_core.runtime.device_rank import DeviceRole
+from heterotask_core.runtime.devices.emulated import EmulatedRole
 from heterotask_core.runtime.flags import no_fence
+from heterotask_core.runtime.lookout import Lookout
 from heterotask_core.runtime.native import native
 
 SPIN_S = 20e-6
@@ -62,18 +65,25 @@ def run_rank(folder: Path, comm: Any, *, cores: int) -> None:
     sizes = dict(zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True))
     spin_s = spin_allowed_s(comm, cores)
     role_of = program.ranks[comm.rank]
+    lookout = Lookout(folder, comm.rank, program.ranks)
     memory = map_memory(folder, spec, role_of, comm, recorded, arena_bytes=sizes[role_of.node], n_ops=program.n_ops)
     role = open_role(folder, spec, role_of, comm, memory, sizes)
-    context = Context(folder, program, spec, comm, memory, spin_s=spin_s)
+    # A communicator of its own: what agents tell each other through ``comm`` never matches a transfer.
+    own = comm.Dup()
+    context = Context(folder, program, spec, own, memory, spin_s=spin_s)
+    lookout.follow(context)
     role.load(context)
     run_program(context, role, survive=False)
+    lookout.follow(None)
     role.finish()
     role.close()
     start_s, finish_s, peak_bytes = gather(context)
+    own.Free()
     if comm.rank == 0:
         np.savez(folder / "result.npz", start_s=start_s, finish_s=finish_s, peak_bytes=peak_bytes)
     # From here on the end of this process is no failure.
     (folder / f"done-{comm.rank}").touch()
+    lookout.close()
 
 
 def spin_allowed_s(comm: Any, cores: int) -> float:
@@ -134,6 +144,8 @@ def open_role(
     folder: Path, spec: JobSpec, role: RankRole, comm: Any, memory: NodeMemory, sizes: dict[str, int]
 ) -> Role:
     """Return the agent's or the device's role; a device that does not open is left for the launcher."""
+    if is_emulated(device["kind"] for device in spec.devices.values()):
+        return EmulatedRole()
     if role.device is None:
         return AgentRole(comm)
     slab_bytes = sizes[spec.devices[role.device]["memory"]]
