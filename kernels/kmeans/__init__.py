@@ -1,0 +1,1 @@
+"""k-means clustering of a picture's colours."""

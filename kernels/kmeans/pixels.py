@@ -1,0 +1,43 @@
+"""The pixels that are clustered, and where the centres start."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from heterotask_core.errors import MissingExtraError
+
+Array = np.ndarray[Any, Any]
+
+
+@functools.lru_cache(maxsize=1)
+def pixels(picture: str) -> Array:
+    """Return the colours of ``retina`` (scikit-image) or ``china`` (scikit-learn): (pixels, 3), uint8, read-only."""
+    load: Any
+    try:
+        if picture == "retina":
+            from skimage import data as images
+
+            load = images.retina
+        else:
+            from sklearn import datasets
+
+            load = functools.partial(datasets.load_sample_image, "china.jpg")
+    except ImportError as error:
+        raise MissingExtraError(f"picture {picture!r} needs {error.name}: pip install 'heterotask[apps]'") from error
+    colours = np.ascontiguousarray(np.asarray(load()).reshape(-1, 3))
+    colours.setflags(write=False)
+    return colours
+
+
+def start_centres(picture: str, clusters: int, seed: int) -> Array:
+    """Return the first centres, float64 of shape (clusters, 3): distinct colours of the picture, moved off the grid.
+
+    Off the integer grid no pixel lies exactly between two centres, so labels do not hang on rounding.
+    """
+    rng = np.random.default_rng(seed)
+    colours = np.unique(pixels(picture), axis=0)
+    chosen = colours[rng.choice(len(colours), clusters, replace=False)]
+    return np.asarray(chosen + rng.uniform(-0.4, 0.4, chosen.shape))
