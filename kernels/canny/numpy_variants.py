@@ -14,6 +14,7 @@ import numpy as np
 from scipy import ndimage, sparse
 
 from kernels.canny.images import grey_image
+from kernels.canny.png import packed_lines, write_png
 
 Array = np.ndarray[Any, Any]
 
@@ -290,14 +291,7 @@ def apply(labels: Array, frame: Array, edges: Array) -> None:
 
 
 def store(tiles: Sequence[Array], *, starts: list[list[int]], shape: list[int], path: str) -> None:
-    """Write the whole picture as PNG; it appears under its name when complete."""
-    from PIL import Image
-
-    whole = np.zeros(shape, dtype=np.uint8)
-    for (row, column), tile in zip(starts, tiles, strict=True):
-        whole[row : row + tile.shape[0], column : column + tile.shape[1]] = tile
+    """Write the whole picture as a PNG of one bit a pixel; it appears under its name when complete."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".part")
-    Image.fromarray(whole).save(partial, format="PNG", compress_level=1)
-    partial.replace(target)
+    write_png(target, packed_lines(tiles, starts, shape), shape[1])

@@ -96,7 +96,7 @@ def test_thresholds_and_tile_that_cannot_work_are_refused(tmp_path: Path) -> Non
 def test_check_refuses_one_wrong_pixel(tmp_path: Path) -> None:
     params = CannyParams(image=picture(tmp_path, 40, 40), tile=16)
     run_serially(CANNY.build(params), tmp_path, [])
-    edges = np.array(Image.open(tmp_path / "edges.png"))
+    edges = np.array(Image.open(tmp_path / "edges.png").convert("L"))
     edges[20, 20] ^= 255
     Image.fromarray(edges).save(tmp_path / "edges.png")
     assert not CANNY.check(params, tmp_path).passed
