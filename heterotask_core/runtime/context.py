@@ -1,7 +1,8 @@
 """What every rank of a job has: its program, its node's shared memory, counters, trace; failures on disk.
 
-Files of a job's folder: ``program.npz`` and ``.json``, ``job.json`` (:class:`JobSpec`), ``counters`` (shared),
-``rank-R.json`` (pid and shared-memory files of a started rank), ``error-R.json`` (a failure), ``result.npz``.
+Files of a job's folder: ``program.npz`` and ``.json``, ``job.json`` (:class:`JobSpec`), ``counters-N`` of
+node N (shared), ``rank-R.json`` (pid and shared-memory files of a started rank), ``error-R.json`` (a failure),
+``trace-R`` (times so far), ``result.npz``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from heterotask_core.program.model import I32, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, NodeMemory
+from heterotask_core.runtime.times import shared_times
 
 SPIN_S = 1e-3
 """Idle time after which a loop sleeps between polls: until then it yields its core only."""
@@ -31,8 +33,6 @@ class JobSpec:
 
     output_dir: str
     repeats: int
-    stall_s: float
-    """Seconds without progress anywhere after which the agents end the job."""
     arenas: Mapping[str, str]
     """Node → file in shared memory."""
     devices: Mapping[str, Mapping[str, str]]
@@ -95,9 +95,8 @@ class Context:
         self.role = program.ranks[self.rank]
         self.memory = memory
         self.spin_s = spin_s
-        self.counters = Counters(folder / "counters", len(program.lane_names))
-        self.start_s = np.full((spec.repeats, program.n_ops), -np.inf)
-        self.finish_s = np.full((spec.repeats, program.n_ops), -np.inf)
+        self.counters = Counters(counters_file(folder, program, self.role.node), len(program.lane_names))
+        self.start_s, self.finish_s = shared_times(folder, self.rank, spec.repeats, program.n_ops)
         self.peak_bytes = np.zeros(len(program.memory_names), np.int64)
         self.epoch = epochs_before
         """The epoch that runs: one more with every repeat, over all programs of a job."""
@@ -211,6 +210,12 @@ class Context:
 @functools.cache
 def _itemsize(dtype: str) -> int:
     return np.dtype(dtype).itemsize
+
+
+def counters_file(folder: Path, program: Program, node: str) -> Path:
+    """Return the file of a node's counters; one each, because hosts may see the folder through a network."""
+    nodes = list(dict.fromkeys(role.node for role in program.ranks))
+    return folder / f"counters-{nodes.index(node)}"
 
 
 def describe_op(program: Program, op: int) -> str:

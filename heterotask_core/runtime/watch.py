@@ -1,4 +1,4 @@
-"""Which rank died first: seen by the launcher itself, because mpiexec may name one that it has killed.
+"""Which rank died first: seen on its own host, because mpiexec may name one that it has killed.
 
 A rank whose work is done leaves ``done-R`` in the job's folder; one that ends without it has failed.
 """
@@ -11,25 +11,27 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 
 class RankWatch:
-    """Follows the processes that ``rank-R.json`` files of a job name, through pidfds."""
+    """Follows ranks of this host through pidfds; ``rank-R.json`` in the job's folder names their processes."""
 
-    def __init__(self, folder: Path, n_ranks: int) -> None:
-        """Watch the ranks of the job in ``folder`` from the moment that each has written its file."""
+    def __init__(self, folder: Path, ranks: Iterable[int]) -> None:
+        """Watch ``ranks``, each from the moment that it has written its file."""
         self._folder = folder
-        self._missing = set(range(n_ranks))
+        self._missing = set(ranks)
         self._poll = select.poll()
         self._ranks: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
         self.first_dead: tuple[int, ...] = ()
         """Ranks that ended first without being done: one, or several that ended between two looks."""
 
     @property
     def started(self) -> bool:
         """Whether any rank has run."""
-        return bool(self._ranks) or bool(self.first_dead)
+        return bool(self._pids) or bool(self.first_dead)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a rank ends, at most ``timeout_s``."""
@@ -50,8 +52,9 @@ class RankWatch:
             if not path.exists():
                 continue
             self._missing.discard(rank)
+            self._pids[rank] = json.loads(path.read_text())["pid"]
             try:
-                descriptor = os.pidfd_open(json.loads(path.read_text())["pid"])
+                descriptor = os.pidfd_open(self._pids[rank])
             except ProcessLookupError:
                 dead.append(rank)
                 continue
@@ -59,8 +62,12 @@ class RankWatch:
             self._poll.register(descriptor, select.POLLIN)
         return dead
 
+    def traced(self) -> bool:
+        """Return whether a debugger holds any of the ranks."""
+        return any(_tracer(pid) for pid in self._pids.values())
+
     def end(self, grace_s: float) -> None:
-        """Give the ranks ``grace_s`` to end with their mpiexec, kill what is left, and stop watching."""
+        """Give the ranks ``grace_s`` to end by themselves, kill what is left, and stop watching."""
         deadline_s = time.monotonic() + grace_s
         self.wait(0.0)
         while self._ranks and time.monotonic() < deadline_s:
@@ -70,3 +77,17 @@ class RankWatch:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             os.close(descriptor)
         self._ranks.clear()
+
+
+def _tracer(pid: int) -> int:
+    """Return the process that traces ``pid``, 0 for none."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("TracerPid:"):
+                return int(line.split()[1])
+    return 0
+
+
+def under_debugger() -> bool:
+    """Return whether this very process is traced by a debugger."""
+    return _tracer(os.getpid()) != 0

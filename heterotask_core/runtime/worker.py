@@ -5,6 +5,7 @@ Pins the rank and limits its threads *before* NumPy is imported: thread pools ar
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -16,9 +17,15 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 def main() -> None:
     """Run the rank; an exception makes mpi4py abort the whole job."""
     folder = Path(sys.argv[1])
+    if not folder.is_dir():
+        raise SystemExit(
+            f"host {os.uname().nodename} does not see {folder}: ranks of several hosts need a store (--store) in a "
+            "folder that all of them share"
+        )
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
+    _own_output(folder / f"output-{comm.rank}.txt")
     roles = json.loads((folder / "program.json").read_text())["ranks"]
     if comm.size != len(roles):
         raise SystemExit(f"the program has {len(roles)} ranks but the job has {comm.size}; check mpiexec and its MPI")
@@ -32,6 +39,15 @@ def main() -> None:
     from heterotask_core.runtime.rank import run_rank
 
     run_rank(folder, comm, cores=len(allowed))
+
+
+def _own_output(path: Path) -> None:
+    """Send what this process prints, and the stack of a crash, to its own file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    faulthandler.enable()
 
 
 if __name__ == "__main__":

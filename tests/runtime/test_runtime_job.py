@@ -143,18 +143,24 @@ def test_exception_names_task_variant_rank_and_node(tmp_path):
 
 def test_killed_rank_ends_the_job_and_is_named(tmp_path):
     b = _failing(DIE)
-    with pytest.raises(ExecutionError, match=r"rank 2 \(device 'c1', node 'n0'\) was killed or crashed "):
+    message = (
+        r"rank 2 \(device 'c1', node 'n0'\) running task 'die1' \(variant 'plain' of kernel 'die'\) "
+        r"was ended by signal 9 \(Killed\); the job was ended"
+    )
+    with pytest.raises(ExecutionError, match=message):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
 
 
 def test_deadlock_is_reported_with_what_lanes_wait_for(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "STALL_MIN_S", 0.5)
-    monkeypatch.setattr(job, "STALL_GRACE_S", 0.0)
+    monkeypatch.setattr(job, "FIRST_PASS_S", 0.0)
     b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n0")])
     x, y = b.slot("n0"), b.slot("n0")
     b.task("c0", FILL, {"output": x}, [1], params={"value": 0})
     b.task("c1", FILL, {"output": y}, [0], params={"value": 0})
-    with pytest.raises(ExecutionError, match=r"lane '1:COMPUTE' of rank 1: task 'fill0' waits for task 'fill1'"):
+    with pytest.raises(
+        ExecutionError, match=r"lane '1:COMPUTE' of rank 1: task 'fill0' waits for task 'fill1' \(rank 2\), since"
+    ):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
 
 

@@ -101,9 +101,7 @@ class EmulatedRole:
                 raise
 
     def watch(self) -> None:
-        """Of an agent: is anything moving. Nobody counts while ranks load."""
-        if self._watchdog is not None and self._context.repeat >= 0:
-            self._watchdog.check()
+        """An agent's lookout does it."""
 
     def drain(self) -> None:
         """Nothing is left running when a repeat ends."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heterotask_core.errors import LaunchError
+from heterotask_core.runtime.launch.base import is_here, parent_guard
 
 
 def find_mpiexec() -> str:
@@ -31,10 +32,14 @@ def find_mpiexec() -> str:
 class LocalLauncher:
     """``mpiexec`` forking on this host; the kernel kills it when the thread that started it ends."""
 
-    def command(self, *, n_ranks: int, argv: Sequence[str]) -> list[str]:
-        """Return the command line; without ``setpriv`` (util-linux) a killed caller leaves the job running."""
-        setpriv = shutil.which("setpriv")
-        guard = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+    def command(self, *, n_ranks: int, argv: Sequence[str], hosts: Sequence[str] = ()) -> list[str]:
+        """Return the command line; raises :class:`LaunchError` for ranks on other hosts."""
+        others = sorted({host for host in hosts if not is_here(host)})
+        if others:
+            raise LaunchError(
+                f"launcher 'local' runs ranks on this host only, the platform has {', '.join(others)}; "
+                "use --launcher slurm or --launcher mpiexec"
+            )
         # Without auto-cleanup the other ranks outlive a dead one, so that it can be told which died.
         options = ["-launcher", "fork", "-hosts", "localhost", "-disable-auto-cleanup"]
-        return [*guard, find_mpiexec(), *options, "-n", str(n_ranks), *argv]
+        return [*parent_guard(), find_mpiexec(), *options, "-n", str(n_ranks), *argv]

@@ -1,0 +1,79 @@
+"""Why a job failed, in words: which rank, on which node, at which task, and what it printed last."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heterotask_core.program.model import RankRole
+
+TAIL_LINES = 4
+_TAIL_CHARACTERS = 1000
+_SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d+) \((.+?)\)|EXIT STRING: ([A-Za-z ]+) \(signal (\d+)\)")
+
+Lane = Mapping[str, Any]
+"""An entry of :func:`heterotask_core.runtime.lookout.lanes_report`."""
+
+
+def rank_name(ranks: Sequence[RankRole], rank: int) -> str:
+    """Return a rank in words."""
+    role = ranks[rank]
+    what = "agent" if role.device is None else f"device {role.device!r}"
+    return f"rank {rank} ({what}, node {role.node!r})"
+
+
+def tail(text: str) -> str:
+    """Return the last lines in one, without a Python traceback: what failed is said elsewhere."""
+    lines = [line.strip() for line in text.split("Traceback (most recent call last)")[0].splitlines()]
+    return " | ".join([line for line in lines if line][-TAIL_LINES:])[-_TAIL_CHARACTERS:]
+
+
+def rank_output(folder: Path, rank: int) -> str:
+    """Return the last lines that a rank printed, as a sentence; empty if it printed nothing."""
+    path = folder / f"output-{rank}.txt"
+    said = tail(path.read_text(errors="replace")) if path.exists() else ""
+    return f"; rank {rank} printed: {said}" if said else ""
+
+
+def errors_of(folder: Path) -> list[str]:
+    """Return the failures that ranks have left, the first of them first, each with its rank's output."""
+    found = sorted(folder.glob("error-*.json"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    failures = [json.loads(path.read_text()) for path in found]
+    return [failure["message"] + rank_output(folder, failure["rank"]) for failure in failures]
+
+
+def died(ranks: Sequence[RankRole], dead: Sequence[int], lanes: Sequence[Lane], folder: Path, launcher: str) -> str:
+    """Return the message for ranks that ended without being done; ``launcher`` is what it has printed."""
+    names = []
+    for rank in dead:
+        running = [lane["op"] for lane in lanes if lane["rank"] == rank and lane.get("running")]
+        names.append(rank_name(ranks, rank) + (f" running {' and '.join(running)}" if running else ""))
+    found = _SIGNAL.search(launcher) if len(dead) == 1 else None
+    how = "was killed or crashed"
+    if found is not None:
+        number, word = (found[1], found[2]) if found[1] else (found[4], found[3])
+        how = f"was ended by signal {number} ({word})"
+    hint = "if it was killed for lack of memory, dmesg tells"
+    said = "".join(rank_output(folder, rank) for rank in dead)
+    return f"{' or '.join(names) or 'a rank'} {how}; the job was ended ({hint}){said}"
+
+
+def silent(ranks: Sequence[RankRole], rank: int, silent_s: float, folder: Path) -> str:
+    """Return the message for an agent whose heartbeat stopped."""
+    return (
+        f"{rank_name(ranks, rank)} has been silent for {silent_s:.0f} s: stopped, or its host is overloaded or out of "
+        f"reach; the job was ended{rank_output(folder, rank)}"
+    )
+
+
+def stalled(limit_s: float, lanes: Sequence[Lane]) -> str:
+    """Return the message for a job in which nothing moves, with a line for every lane that is not through."""
+    table = [
+        f"  lane {lane['lane']!r} of rank {lane['rank']}: {lane['op']} {lane['state']}, since {lane['since_s']:.0f} s"
+        for lane in lanes
+        if lane["op"] is not None
+    ]
+    return "\n".join([f"no progress for {limit_s:.0f} s; the job was ended. What every lane waits for:", *table])
