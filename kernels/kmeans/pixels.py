@@ -38,6 +38,8 @@ def start_centres(picture: str, clusters: int, seed: int) -> Array:
     Off the integer grid no pixel lies exactly between two centres, so labels do not hang on rounding.
     """
     rng = np.random.default_rng(seed)
-    colours = np.unique(pixels(picture), axis=0)
-    chosen = colours[rng.choice(len(colours), clusters, replace=False)]
+    # Packed into one integer each: sorting rows would take seconds.
+    packed = np.unique(pixels(picture).astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32))
+    drawn = packed[rng.choice(len(packed), clusters, replace=False)]
+    chosen = np.stack([drawn >> 16, drawn >> 8 & 255, drawn & 255], axis=1)
     return np.asarray(chosen + rng.uniform(-0.4, 0.4, chosen.shape))
