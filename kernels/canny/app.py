@@ -13,7 +13,7 @@ from heterotask_core.app import CheckResult
 from heterotask_core.errors import ApplicationError, MissingExtraError
 from heterotask_core.graph import TaskGraph
 from kernels.canny.graph import build_graph
-from kernels.canny.images import grey_image, image_shape
+from kernels.canny.images import any_size, grey_image, picture_content, picture_shape
 from kernels.canny.reference import canny_reference
 
 PIXELS_PER_DIFFERENCE = 100_000
@@ -25,7 +25,7 @@ class CannyParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    image: str = Field("", description="PNG, JPEG or TIFF, 8 or 16 bits; empty: scikit-image's retina, mirrored")
+    image: str = Field("", description="PNG, JPEG or TIFF, up to 16 bits; empty: scikit-image's retina, mirrored")
     size: int = Field(4096, ge=3, le=65536, description="rows and columns of the built-in picture, pixels")
     tile: int = Field(1024, ge=16, le=16384, description="rows and columns of a tile, pixels")
     sigma: float = Field(1.4, ge=0.2, le=20.0, description="standard deviation of the Gaussian, pixels")
@@ -54,11 +54,13 @@ class Canny:
                 f"tile={params.tile} is smaller than the Gaussian's radius {radius}; choose a larger tile or less sigma"
             )
         image = str(Path(params.image).resolve()) if params.image else ""
-        rows, columns = image_shape(image, params.size)
+        content = picture_content(image)
+        rows, columns = picture_shape(image, params.size, content)
         return build_graph(
             rows,
             columns,
             image=image,
+            content=content,
             size=params.size,
             tile=params.tile,
             sigma=params.sigma,
@@ -78,10 +80,10 @@ class Canny:
         path = output_dir / "edges.png"
         if not path.is_file():
             return CheckResult(False, f"{path} is missing: the run wrote no result")
-        # The file is the program's own, so its size is no attack.
-        with Image.open(path) as picture:
+        with any_size(), Image.open(path) as picture:
             edges = np.asarray(picture.convert("L"))
-        grey = grey_image(str(Path(params.image).resolve()) if params.image else "", params.size)
+        image = str(Path(params.image).resolve()) if params.image else ""
+        grey = grey_image(image, params.size, picture_content(image))
         own = canny_reference(grey, sigma=params.sigma, low=params.low, high=params.high)
         if edges.shape != own.shape:
             return CheckResult(False, f"edges.png is {edges.shape}, the picture {own.shape}")

@@ -224,9 +224,21 @@ def _join_params(first: Block, second: Block, stacked: bool) -> dict[str, object
 
 
 def build_graph(
-    rows: int, columns: int, *, image: str, size: int, tile: int, sigma: float, low: float, high: float
+    rows: int,
+    columns: int,
+    *,
+    image: str,
+    content: str,
+    size: int,
+    tile: int,
+    sigma: float,
+    low: float,
+    high: float,
 ) -> TaskGraph:
-    """Return the graph for a picture of ``rows`` × ``columns`` pixels."""
+    """Return the graph for a picture of ``rows`` × ``columns`` pixels.
+
+    ``content`` is a hash of the picture: another one makes another graph, whose plan and profile are its own.
+    """
     layout = CannyGraph(rows, columns, tile)
     graph = layout.graph
     radius = int(4.0 * sigma + 0.5)
@@ -265,7 +277,14 @@ def build_graph(
             LOAD,
             name=name,
             writes={"tile": pixels[cell], "strips": list(pixel_strips[cell].values())},
-            params={"image": image, "size": size, "row": cells[cell][0], "column": cells[cell][1], "sides": sides},
+            params={
+                "image": image,
+                "content": content,
+                "size": size,
+                "row": cells[cell][0],
+                "column": cells[cell][1],
+                "sides": sides,
+            },
         )
 
     def blur(cell: Cell, name: str, sides: str) -> None:

@@ -113,11 +113,19 @@ def weights(taps: Array, row_mask: Array, column_mask: Array, *, sigma: float) -
 
 
 def load(
-    tile: Array, strips: Sequence[Array] = (), *, image: str, size: int, row: int, column: int, sides: str
+    tile: Array,
+    strips: Sequence[Array] = (),
+    *,
+    image: str,
+    content: str,
+    size: int,
+    row: int,
+    column: int,
+    sides: str,
 ) -> None:
-    """Copy one tile of the picture."""
+    """Copy one tile of the picture, which must be the one that the graph was built for."""
     rows, columns = tile.shape
-    tile[...] = grey_image(image, size)[row : row + rows, column : column + columns]
+    tile[...] = grey_image(image, size, content)[row : row + rows, column : column + columns]
     cut_strips(tile, strips, sides)
 
 

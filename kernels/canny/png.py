@@ -40,7 +40,7 @@ def packed_lines(tiles: Sequence[Array], starts: Sequence[Sequence[int]], shape:
 def write_png(path: Path, lines: Array, columns: int) -> None:
     """Write packed lines of ``columns`` pixels; the file appears under its name when it is complete."""
     compressor = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_RLE)
-    data = compressor.compress(lines) + compressor.flush()
+    data = compressor.compress(lines.data) + compressor.flush()
     header = struct.pack(">IIBBBBB", columns, len(lines), 1, 0, 0, 0, 0)
     partial = path.with_name(path.name + ".part")
     with partial.open("wb") as file:

@@ -15,7 +15,6 @@ from heterotask_core.errors import ApplicationError
 from heterotask_core.runtime.devices.base import source_text
 from kernels.canny.app import CANNY, CannyParams
 from kernels.canny.graph import LABEL
-from kernels.canny.images import grey_image
 
 
 def opencl_devices() -> bool:
@@ -78,14 +77,6 @@ def test_long_weak_components_are_followed_through_many_tiles(tmp_path: Path, va
     assert not CANNY.check(strict, tmp_path).passed
 
 
-def test_colour_becomes_grey_by_luminance(tmp_path: Path) -> None:
-    pixels = np.zeros((3, 4, 3), dtype=np.uint8)
-    pixels[0, 0], pixels[0, 1], pixels[0, 2] = (255, 0, 0), (0, 255, 0), (0, 0, 255)
-    Image.fromarray(pixels).save(tmp_path / "colour.png")
-    grey = grey_image(str(tmp_path / "colour.png"), 0)
-    np.testing.assert_allclose(grey[0], [0.2125, 0.7154, 0.0721, 0.0], rtol=1e-6)
-
-
 def test_thresholds_and_tile_that_cannot_work_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ApplicationError, match=r"low=0\.5 is above high=0\.2"):
         CANNY.build(CannyParams(low=0.5))
@@ -100,29 +91,6 @@ def test_check_refuses_one_wrong_pixel(tmp_path: Path) -> None:
     edges[20, 20] ^= 255
     Image.fromarray(edges).save(tmp_path / "edges.png")
     assert not CANNY.check(params, tmp_path).passed
-
-
-@pytest.mark.parametrize(
-    ("content", "message"), [(None, "is not a file"), (b"not a picture", "cannot be read"), ((2, 5), "at least 3×3")]
-)
-def test_bad_pictures_are_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
-    path = tmp_path / "bad.png"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    elif isinstance(content, tuple):
-        Image.fromarray(np.zeros(content, dtype=np.uint8)).save(path)
-    with pytest.raises(ApplicationError, match=message) as caught:
-        CANNY.build(CannyParams(image=str(path)))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-def test_sixteen_bits_are_read_in_full(tmp_path: Path, suffix: str) -> None:
-    pixels = np.arange(16, dtype=np.uint16).reshape(4, 4) * 4000
-    Image.fromarray(pixels).save(tmp_path / f"deep.{suffix}")
-    np.testing.assert_array_equal(
-        grey_image(str(tmp_path / f"deep.{suffix}"), 0), (pixels / 65535.0).astype(np.float32)
-    )
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here to compile the source as CUDA")
