@@ -75,6 +75,7 @@ class RankWatch:
         for descriptor in self._ranks:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            self._poll.unregister(descriptor)
             os.close(descriptor)
         self._ranks.clear()
 
