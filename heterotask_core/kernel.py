@@ -35,8 +35,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from heterotask_core.errors import KernelError
+from heterotask_core.sources import module_file, source_digest
 
 DEVICE_KINDS = ("cpu", "opencl", "cuda")
+
+PRELUDE = Path(__file__).parent / "runtime" / "devices" / "prelude.h"
+"""Prepended to every C source."""
 
 Access = Literal["read", "write", "update"]
 
@@ -122,10 +126,18 @@ class Variant:
         return all(importlib.util.find_spec(name) is not None for name in self.requires)
 
     def fingerprint(self) -> str:
-        """Return a hash of name, device kind and the bytes of the implementing files."""
+        """Return a hash of name, device kind, and the bytes of the implementing files.
+
+        These are the implementation's module, those of its helpers (:mod:`heterotask_core.sources`), of the
+        predicates' modules, and the C source with the prelude.
+        """
         digest = hashlib.sha256(f"{self.name}|{self.device_kind}|{self.implementation}|{self.defines}".encode())
-        digest.update(module_file(self.implementation.partition(":")[0]).read_bytes())
+        modules = {self.implementation.partition(":")[0]}
+        modules |= {f.__module__ for f in (self.supports, self.scratch_bytes) if f is not None}
+        for module in sorted(modules):
+            digest.update(source_digest(module).encode())
         if self.source is not None:
+            digest.update(PRELUDE.read_bytes())
             digest.update(self.source_path().read_bytes())
         return digest.hexdigest()[:16]
 
@@ -208,14 +220,6 @@ def find_kernel(module: str, name: str) -> Kernel:
         if isinstance(value, Kernel) and value.name == name:
             return value
     raise KernelError(f"module {module!r} has no kernel {name!r}; the program was made from another version of it")
-
-
-def module_file(module: str) -> Path:
-    """Return the file of a module without importing it (its ``__init__`` for a package)."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise KernelError(f"module {module!r} cannot be found; check the import path")
-    return Path(spec.origin)
 
 
 def usable_variants(

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from heterotask_core.kernel import Access, ArrayArg, Variant
+from heterotask_core.kernel import PRELUDE, Access, ArrayArg, Variant
 
 COMPUTE, HOST_TO_DEVICE, DEVICE_TO_HOST = 0, 1, 2
 """Queues of a device, numbered as the lane kinds."""
@@ -144,7 +143,7 @@ def view(memory: npt.NDArray[np.uint8], argument: Argument) -> npt.NDArray[Any]:
 
 def source_text(variant: Variant) -> str:
     """Return prelude, macros and C source of a source variant as one text, lines numbered as in the source."""
-    prelude = (Path(__file__).parent / "prelude.h").read_text()
+    prelude = PRELUDE.read_text()
     path = variant.source_path()
     macros = "".join(f"#define {name} {value}\n" for name, value in variant.defines)
     return f'{prelude}\n{macros}#line 1 "{path.name}"\n{path.read_text()}'
