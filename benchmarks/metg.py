@@ -1,0 +1,236 @@
+"""METG(50 %): the smallest task granularity at which half of the cores' time is useful work, by Task Bench's method.
+
+python benchmarks/metg.py [--pattern NAME …] [--width N …] [--output-bytes N …] [--nodes 1 2] [--repeats N]
+
+For every pattern the kernel's iteration count goes down; efficiency is the kernel's time at full speed over the cores'
+time, granularity the cores' time a task. HeteroTask on two CPU ranks (in one node, and in two virtual nodes with
+agents between them), and a plain mpi4py loop on two ranks, in the same run; median and quartiles over repeats. Where
+Dask, Ray or StarPU are not installed they are skipped by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform as machine
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from taskbench_graphs import KERNELS, PATTERNS, dependencies, points, seconds_per_iteration
+
+from heterotask_core.graph import DataItem, TaskGraph
+from heterotask_core.planning.from_graph import build_problem
+from heterotask_core.planning.problem import Problem
+from heterotask_core.planning.schedule import Schedule
+from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
+from heterotask_core.profiling.costs import CostModel
+from heterotask_core.program.lower import lower
+from heterotask_core.program.model import Program
+from heterotask_core.program.verify import verify
+from heterotask_core.runtime.job import execute
+from heterotask_core.runtime.launch.base import clean_environment
+from heterotask_core.runtime.launch.local import LocalLauncher
+
+RANKS = 2
+TASK_S = (100e-6, 50e-6, 25e-6, 12e-6, 8e-6, 6e-6, 4e-6, 3e-6, 2e-6, 1.5e-6, 1e-6, 0.5e-6, 0.0)
+"""Kernel times tried."""
+
+
+class UnitCosts(CostModel):
+    """Costs for a schedule that is given: they only order ops."""
+
+    def task_s(self, *_: object, **__: object) -> float:
+        """Return one unit."""
+        return 1.0
+
+    def link(self, link: Link) -> tuple[float, float]:
+        """Return one unit for any size."""
+        return 1.0, 1e18
+
+
+def make_platform(nodes: int) -> Platform:
+    """Return two CPU devices in one node or in two virtual ones."""
+    names = [f"n{i}" for i in range(nodes)]
+    cores = sorted(os.sched_getaffinity(0))
+    node_of = [names[i * nodes // RANKS] for i in range(RANKS)]
+    return Platform(
+        nodes=tuple(Node(n, "localhost") for n in names),
+        memories=tuple(Memory(n, n) for n in names),
+        devices=tuple(
+            Device(f"{node}.cpu{i}", "cpu", node, node, "cpu", core_ids=(cores[i % len(cores)],))
+            for i, node in enumerate(node_of)
+        ),
+        links=tuple(Link(a, b, "network", 1.0, 1e18) for a in names for b in names if a != b),
+    )
+
+
+def make_program(pattern: str, width: int, steps: int, doubles: int, platform: Platform) -> Program:
+    """Return the pattern as a program: blocks of points on devices, row after row, transfers between the rows."""
+    graph = TaskGraph(f"{pattern}-{width}x{steps}")
+    rows: list[dict[int, DataItem]] = []
+    device, start = [], []
+    for step in range(steps):
+        row = {}
+        for point in points(pattern, step, width):
+            inputs = dependencies(pattern, step, point, width)
+            made = graph.data(f"d{step}.{point}", shape=(doubles,), dtype="float64")
+            graph.add(
+                KERNELS[len(inputs)],
+                name=f"t{step}.{point}",
+                reads={f"in{i}": rows[-1][p] for i, p in enumerate(inputs)},
+                writes={"output": made},
+                params={"iterations": 0},
+            )
+            row[point] = made
+            device.append(point * RANKS // width)
+            start.append(step * (width + 2) + point)
+        rows.append(row)
+    problem = build_problem(graph, platform, UnitCosts({}, {}))
+    program = lower(graph, platform, problem, _schedule(graph, platform, problem, device, start))
+    verify(program)
+    return program
+
+
+def _schedule(graph: TaskGraph, platform: Platform, problem: Problem, device: list[int], start: list[int]) -> Schedule:
+    """Return the schedule with tasks at given devices and starts, each transfer right after its producer."""
+    moves: dict[tuple[int, int], float] = {}
+    ends = {(int(s), int(t)): i for i, (s, t) in enumerate(zip(problem.link_source, problem.link_target, strict=True))}
+    for task in graph:
+        target = int(problem.device_memory[device[task.index]])
+        for version in task.inputs:
+            source = int(problem.device_memory[device[version.producer]])
+            if source != target:
+                moves[version.index, ends[source, target]] = start[version.producer] + 1.0
+    ordered = sorted((at, version, link) for (version, link), at in moves.items())
+    starts = np.array(start, np.float64)
+    times = np.array([at for at, _, _ in ordered], np.float64)
+    return Schedule(
+        planner="fixed",
+        seed=0,
+        evaluations=0,
+        task_device=np.array(device, np.int32),
+        task_variant=np.zeros(len(device), np.int32),
+        task_start_s=starts,
+        task_finish_s=starts + 1.0,
+        transfer_version=np.array([v for _, v, _ in ordered], np.int32),
+        transfer_link=np.array([x for _, _, x in ordered], np.int32),
+        transfer_start_s=times,
+        transfer_finish_s=times + 1.0,
+        makespan_s=float(starts.max() + 1.0),
+        lower_bound_s=0.0,
+    )
+
+
+@dataclass(frozen=True)
+class Point:
+    """One granularity of one system: cores' seconds a task, and the share of them that is kernel time."""
+
+    granularity_s: float
+    efficiency: float
+    quartiles_s: tuple[float, float]
+
+
+def measured_points(times_s: dict[int, list[float]], n_tasks: int, per_iteration_s: float) -> list[Point]:
+    """Return points from iteration count → wall times of repeats, finest last."""
+    result = []
+    for iterations, walls in times_s.items():
+        low, median, high = (w * RANKS / n_tasks for w in statistics.quantiles(walls, n=4))
+        result.append(Point(median, iterations * per_iteration_s / median, (low, high)))
+    return result
+
+
+def metg_s(measured: list[Point], efficiency: float = 0.5) -> float:
+    """Return the granularity at which efficiency falls below 50 %, interpolated; NaN if it never gets there."""
+    ordered = sorted(measured, key=lambda p: -p.efficiency)
+    for above, below in pairwise(ordered):
+        if above.efficiency >= efficiency > below.efficiency:
+            share = (above.efficiency - efficiency) / (above.efficiency - below.efficiency)
+            return above.granularity_s + share * (below.granularity_s - above.granularity_s)
+    return float("nan")
+
+
+def with_iterations(program: Program, iterations: int) -> Program:
+    """Return the program with another size of its tasks."""
+    return replace(program, calls=tuple(replace(c, params={"iterations": iterations}) for c in program.calls))
+
+
+def run_heterotask(program: Program, platform: Platform, iterations: list[int], repeats: int) -> dict[int, list[float]]:
+    """Return iteration count → makespans."""
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            n: list(
+                execute(
+                    with_iterations(program, n), platform, output_dir=Path(folder), repeats=repeats, warm_up=True
+                ).makespan_s
+            )
+            for n in iterations
+        }
+
+
+def run_mpi(request: dict[str, Any]) -> dict[int, list[float]]:
+    """Return the plain loop's times."""
+    script = Path(__file__).with_name("metg_mpi.py")
+    command = LocalLauncher().command(n_ranks=RANKS, argv=[sys.executable, str(script), json.dumps(request)])
+    environment = clean_environment(os.environ, python_path=[p for p in sys.path if p])
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return {int(n): times for n, times in json.loads(done.stdout).items()}
+
+
+def main() -> None:
+    """Print a table, and everything measured as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pattern", nargs="+", default=list(PATTERNS), choices=PATTERNS)
+    parser.add_argument("--width", nargs="+", type=int, default=[2])
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--output-bytes", nargs="+", type=int, default=[16, 65536])
+    parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2], choices=[1, 2])
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    per_iteration_s = seconds_per_iteration()
+    iterations = [round(s / per_iteration_s) for s in TASK_S]
+    cores = len(os.sched_getaffinity(0))
+    print(f"{machine.machine()}, {cores} cores, {RANKS} ranks that compute, {options.steps} steps, kernel iteration "
+          f"{per_iteration_s * 1e9:.3f} ns; METG(50 %) and, in brackets, an empty task, in µs")  # fmt: skip
+    for name in ("dask", "ray"):
+        if importlib.util.find_spec(name) is None:
+            print(f"{name}: not installed, skipped")
+    systems = [f"heterotask, {n} node(s)" for n in options.nodes] + ["mpi4py loop"]
+    print(f"{'pattern':16} {'width':>5} {'bytes':>6} " + " ".join(f"{s:>22}" for s in systems))
+    rows = []
+    for pattern in options.pattern:
+        for width in options.width:
+            for output_bytes in options.output_bytes:
+                doubles = output_bytes // 8
+                n_tasks = sum(len(points(pattern, s, width)) for s in range(options.steps))
+                times = {}
+                for nodes in options.nodes:
+                    platform = make_platform(nodes)
+                    program = make_program(pattern, width, options.steps, doubles, platform)
+                    times[f"heterotask, {nodes} node(s)"] = run_heterotask(
+                        program, platform, iterations, options.repeats
+                    )
+                request = {"pattern": pattern, "width": width, "steps": options.steps, "doubles": doubles}
+                times["mpi4py loop"] = run_mpi({**request, "iterations": iterations, "repeats": options.repeats})
+                cells = []
+                for system in systems:
+                    found = measured_points(times[system], n_tasks, per_iteration_s)
+                    metg = metg_s(found)
+                    rows.append({**request, "system": system, "metg_s": metg, "points": [vars(p) for p in found]})
+                    cells.append(f"{metg * 1e6:.2f} ({found[-1].granularity_s * 1e6:.2f})")
+                print(f"{pattern:16} {width:5} {output_bytes:6} " + " ".join(f"{c:>22}" for c in cells), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
