@@ -57,9 +57,19 @@ def test_edges_are_those_of_the_reference_and_of_skimage(
     assert result.passed, result.details
 
 
-@pytest.mark.parametrize("sigma", [1.0, 1.4, 3.0])
-def test_retina_matches_skimage(tmp_path: Path, sigma: float) -> None:
-    params = CannyParams(size=2048, tile=700, sigma=sigma, low=0.03, high=0.08)
+@pytest.mark.parametrize(
+    ("size", "sigma"),
+    [
+        (2048, 1.0),
+        (2048, 1.4),
+        (2048, 3.0),
+        pytest.param(4096, 1.0, marks=pytest.mark.slow),
+        (4096, 1.4),
+        pytest.param(4096, 3.0, marks=pytest.mark.slow),
+    ],
+)
+def test_retina_matches_skimage(tmp_path: Path, size: int, sigma: float) -> None:
+    params = CannyParams(size=size, tile=700, sigma=sigma, low=0.03, high=0.08)
     run_serially(CANNY.build(params), tmp_path, ["numba"])
     result = CANNY.check(params, tmp_path)
     assert result.passed, result.details
