@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from heterotask_core.apps import find_application, parse_params
 from heterotask_core.planning.base import Budget
-from heterotask_core.platform.discover import discover
+from heterotask_core.platform.cluster import find_platform
 from heterotask_core.stages import DEFAULT_EVALUATIONS, Workflow
 from heterotask_core.store import Store
 
@@ -34,7 +34,7 @@ class WorkflowParams(BaseModel):
         Raises :class:`~heterotask_core.errors.ApplicationError` or :class:`~heterotask_core.errors.PlatformError`.
         """
         app = find_application(self.app)
-        return Workflow.of(app, parse_params(app, self.app_params), discover(self.devices, nodes=self.nodes))
+        return Workflow.of(app, parse_params(app, self.app_params), find_platform(self.devices, nodes=self.nodes))
 
     def open_store(self) -> Store:
         """Open the store; raises :class:`~heterotask_core.errors.StoreError` for a folder that is something else."""

@@ -7,6 +7,7 @@ entry points of the group ``heterotask.commands`` (the calibration does).
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,7 +46,38 @@ DevicesOption = Annotated[
         help="Devices of each node, e.g. cpu:2, cpu:1,opencl:1, cpu:2x4 (2 groups of 4 cores), or a platform file.",
     ),
 ]
-NodesOption = Annotated[int, typer.Option("--nodes", min=1, help="Virtual nodes on this host.")]
+NodesOption = Annotated[int, typer.Option("--nodes", min=1, help="Virtual nodes on each host.")]
+
+
+def _export(variable: str) -> Callable[[str], str]:
+    """Return an option's callback that hands its value to everything that starts ranks."""
+
+    def callback(value: str) -> str:
+        if value:
+            os.environ[variable] = value
+        return value
+
+    return callback
+
+
+HostsOption = Annotated[
+    str,
+    typer.Option(
+        "--hosts",
+        envvar="HETEROTASK_HOSTS",
+        callback=_export("HETEROTASK_HOSTS"),
+        help="Hosts, separated by commas; default: the Slurm allocation's, else this one.",
+    ),
+]
+LauncherOption = Annotated[
+    str,
+    typer.Option(
+        "--launcher",
+        envvar="HETEROTASK_LAUNCHER",
+        callback=_export("HETEROTASK_LAUNCHER"),
+        help="What starts ranks: local, slurm, mpiexec, or a template with {command}; default: what fits the hosts.",
+    ),
+]
 StoreOption = Annotated[
     Path, typer.Option("--store", envvar="HETEROTASK_STORE", help="Folder for profiles, plans and runs.")
 ]
@@ -87,12 +119,18 @@ def apps_command(as_json: JsonOption = False) -> None:
 
 
 @app.command("platform")
-def platform_command(devices: DevicesOption = "", nodes: NodesOption = 1, as_json: JsonOption = False) -> None:
+def platform_command(
+    devices: DevicesOption = "",
+    nodes: NodesOption = 1,
+    hosts: HostsOption = "",
+    launcher: LauncherOption = "",
+    as_json: JsonOption = False,
+) -> None:
     """Show nodes, devices, memories and links as they are discovered here."""
-    from heterotask_core.platform.discover import discover
+    from heterotask_core.platform.cluster import find_platform
     from heterotask_core.report.text import platform_text
 
-    platform = discover(devices, nodes=nodes)
+    platform = find_platform(devices, nodes=nodes)
     if as_json:
         from dataclasses import asdict
 
@@ -107,6 +145,8 @@ def profile_command(
     param: ParamOption = None,
     devices: DevicesOption = "",
     nodes: NodesOption = 1,
+    hosts: HostsOption = "",
+    launcher: LauncherOption = "",
     store: StoreOption = DEFAULT_STORE,
     profile_budget: ProfileBudgetOption = 20.0,
     as_json: JsonOption = False,
@@ -137,6 +177,8 @@ def plan_command(
     param: ParamOption = None,
     devices: DevicesOption = "",
     nodes: NodesOption = 1,
+    hosts: HostsOption = "",
+    launcher: LauncherOption = "",
     store: StoreOption = DEFAULT_STORE,
     planner: PlannerOption = "portfolio",
     evaluations: EvaluationsOption = None,
@@ -175,6 +217,8 @@ def execute_command(
     param: ParamOption = None,
     devices: DevicesOption = "",
     nodes: NodesOption = 1,
+    hosts: HostsOption = "",
+    launcher: LauncherOption = "",
     store: StoreOption = DEFAULT_STORE,
     repeats: RepeatsOption = 1,
     as_json: JsonOption = False,
@@ -192,6 +236,8 @@ def run_command(
     param: ParamOption = None,
     devices: DevicesOption = "",
     nodes: NodesOption = 1,
+    hosts: HostsOption = "",
+    launcher: LauncherOption = "",
     store: StoreOption = DEFAULT_STORE,
     planner: PlannerOption = "portfolio",
     evaluations: EvaluationsOption = None,
@@ -267,13 +313,13 @@ def open_workflow(
 ) -> tuple[Workflow, Store]:
     """Find application and platform, build the graph and open the store; what every command starts with."""
     from heterotask_core.apps import find_application, parse_params
-    from heterotask_core.platform.discover import discover
+    from heterotask_core.platform.cluster import find_platform
     from heterotask_core.stages import Workflow
     from heterotask_core.store import Store
 
     found = find_application(application)
     params = parse_params(found, param or [])
-    return Workflow.of(found, params, discover(devices, nodes=nodes)), Store(store)
+    return Workflow.of(found, params, find_platform(devices, nodes=nodes)), Store(store)
 
 
 def _budget(evaluations: int | None, time_budget: float | None, seed: int) -> Budget:
