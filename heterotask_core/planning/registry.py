@@ -9,10 +9,12 @@ from heterotask_core.planning.heft import HEFT
 from heterotask_core.planning.heft_oct import HEFT_OCT
 from heterotask_core.planning.peft import PEFT
 from heterotask_core.planning.peft_link import PEFT_LINK
+from heterotask_core.planning.policies.planner import POLICY_PLANNERS
 from heterotask_core.planning.portfolio import PORTFOLIO
 from heterotask_core.planning.restricted import RESTRICTED
 
-_PLANNERS: dict[str, Planner] = {p.name: p for p in (PORTFOLIO, PEFT, HEFT, CPOP, PEFT_LINK, HEFT_OCT, RESTRICTED)}
+_ALL: tuple[Planner, ...] = (PORTFOLIO, PEFT, HEFT, CPOP, PEFT_LINK, HEFT_OCT, RESTRICTED, *POLICY_PLANNERS)
+_PLANNERS: dict[str, Planner] = {p.name: p for p in _ALL}
 PLANNERS = tuple(_PLANNERS)
 """Names of all planners."""
 

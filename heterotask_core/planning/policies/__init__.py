@@ -1,0 +1,1 @@
+"""Online policies as StarPU has them, simulated: for comparison with planning offline."""
