@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 import numba
@@ -40,20 +41,46 @@ def simulate(program: Program, durations_s: F64 | None = None) -> Simulated:
 
 def predecessors(program: Program) -> tuple[I64, I32, I8]:
     """Return CSR over ops: dependencies and earlier ops of every lane; 1 where only their start is awaited."""
+    ptr, before, posted, _ = reasons(program, capacity=True)
+    return ptr, before, posted
+
+
+class Reason(enum.IntEnum):
+    """Why an op waits for another."""
+
+    DATA = 0
+    REUSE = 1
+    LANE = 2
+    CAPACITY = 3
+
+
+def reasons(program: Program, *, capacity: bool) -> tuple[I64, I32, I8, I8]:
+    """Return :func:`predecessors` and why each is one (:class:`Reason`); capacity lanes only if asked for."""
     target = np.repeat(np.arange(program.n_ops, dtype=np.int32), np.diff(program.dep_ptr))
     followers, leaders, posted = [target], [program.dep_ops], [np.zeros(len(target), np.int8)]
+    why = [program.dep_kinds]
     for k in range(len(program.lane_names)):
+        kind = program.lane_kinds[k]
+        if kind == LaneKind.CAPACITY and not capacity:
+            continue
         ops = program.lane_ops[program.lane_ptr[k] : program.lane_ptr[k + 1]]
-        network = program.lane_kinds[k] in (LaneKind.SEND, LaneKind.RECEIVE)
+        network = kind in (LaneKind.SEND, LaneKind.RECEIVE)
         for distance in (1, WINDOW) if network else (1,):
+            n = max(0, len(ops) - distance)
             followers.append(ops[distance:])
-            leaders.append(ops[: max(0, len(ops) - distance)])
-            posted.append(np.full(max(0, len(ops) - distance), network and distance == 1, np.int8))
-    follower, leader, starts = np.concatenate(followers), np.concatenate(leaders), np.concatenate(posted)
+            leaders.append(ops[:n])
+            posted.append(np.full(n, network and distance == 1, np.int8))
+            why.append(np.full(n, Reason.CAPACITY if kind == LaneKind.CAPACITY else Reason.LANE, np.int8))
+    follower, leader = np.concatenate(followers), np.concatenate(leaders)
     order = np.lexsort((leader, follower))
     ptr = np.zeros(program.n_ops + 1, np.int64)
     ptr[1:] = np.cumsum(np.bincount(follower, minlength=program.n_ops))
-    return ptr, leader[order].astype(np.int32), starts[order]
+    return (
+        ptr,
+        leader[order].astype(np.int32),
+        np.concatenate(posted)[order],
+        np.concatenate(why)[order].astype(np.int8),
+    )
 
 
 def topological_order(program: Program) -> I32:

@@ -202,9 +202,9 @@ def execute_stage(
         trace.write_parquet(folder / "trace.parquet")
         last = trace.filter(pl.col("repeat") == repeats - 1)
         title = f"{workflow.app.name} on {len(workflow.platform.devices)} devices"
-        (folder / "gantt.svg").write_text(gantt_svg(plan.program, last, title=title))
-        (folder / "trace.perfetto.json").write_text(perfetto_json(plan.program, last))
         summary = summarise(plan.program, last)
+        (folder / "gantt.svg").write_text(gantt_svg(plan.program, last, title=title, path=summary.path))
+        (folder / "trace.perfetto.json").write_text(perfetto_json(plan.program, last))
         (folder / "summary.json").write_text(json.dumps(run_facts(plan, result, summary), indent=1))
     return Run(store.folder("runs", key), result, trace, summary)
 

@@ -31,9 +31,11 @@ TIMING_SAMPLES: Schema = {
     "sample": pl.Int32,
     "duration_s": pl.Float64,
     "outlier": pl.Boolean,
+    "disturbed": pl.Boolean,
     "cold": pl.Boolean,
 }
-"""Raw samples; ``busy``: taken while all workers compute, ``cold``: the first call (JIT, load, cache)."""
+"""Raw samples; ``cold``: the first call (JIT, load, cache); ``outlier`` and ``disturbed`` (something else computed on
+the cores meanwhile): kept, but in no statistic. ``busy`` is false: see BUSY for times while all workers compute."""
 
 TIMINGS: Schema = {
     "class_key": pl.String,
@@ -55,6 +57,37 @@ TIMINGS: Schema = {
     "source": pl.String,
 }
 """One row a (class, variant, device model); ``source``: "measured", "given" or "predicted"."""
+
+BUSY: Schema = {
+    "class_key": pl.String,
+    "kernel": pl.String,
+    "variant": pl.String,
+    "variant_fingerprint": pl.String,
+    "device_kind": pl.String,
+    "device_model": pl.String,
+    "driver": pl.String,
+    "cores": pl.Int32,
+    "device": pl.String,
+    "alone_s": pl.Float64,
+    "busy_s": pl.Float64,
+    "mad_s": pl.Float64,
+    "scale": pl.Float64,
+    "count": pl.Int32,
+    "bytes": pl.Int64,
+}
+"""One row a (class, variant, device): its median while all devices of the host compute, beside the one alone.
+``scale``: by how much the others slow it down, at least 1; ``bytes``: what a task of the class reads and writes."""
+
+PAIRS: Schema = {
+    "first": pl.String,
+    "second": pl.String,
+    "first_s": pl.Float64,
+    "second_s": pl.Float64,
+    "together_s": pl.Float64,
+    "overlap": pl.Float64,
+}
+"""Two lanes of a device used at once: "compute", or source→target of a link. ``overlap`` is the share of the shorter
+one that ran beside the longer one: 1 side by side, 0 one after the other."""
 
 LINK_SAMPLES: Schema = {
     "source": pl.String,
@@ -96,11 +129,14 @@ TRACE: Schema = {
     "ready_s": pl.Float64,
     "start_s": pl.Float64,
     "finish_s": pl.Float64,
+    "waited_for": pl.Int32,
+    "why": pl.String,
     "origin": pl.String,
 }
 """One row an op and repeat, keyed by op: simulated and executed traces join. ``kind`` is kernel, copy or
 transfer; ``ready_s`` is the latest finish of the op's dependencies and of the previous op of its lanes;
-``lane`` is its first issue lane; times count from the first task's start of that repeat."""
+``waited_for`` is that op (−1: none) and ``why`` its part: data, reuse (of a buffer), lane, or capacity (a shared bus,
+not in measured traces). ``lane`` is its first issue lane; times count from the first task's start of that repeat."""
 
 
 def check_table(table: pl.DataFrame, schema: Schema, *, what: str) -> pl.DataFrame:
