@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from heterotask_core.errors import InfeasiblePlanError
-from heterotask_core.planning.memory_walk import NO_HOST, NO_ROOM, Walked, walk, walk_view, walking_order
+from heterotask_core.planning.memory_state import NO_HOST, NO_ROOM, walk_view
+from heterotask_core.planning.memory_walk import Walked, walk, walking_order
 from heterotask_core.planning.problem import F64, I64, Problem
 from heterotask_core.planning.schedule import Buffers, Schedule
 
