@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from heterotask_core.runtime.context import Context
+from heterotask_core.runtime.context import Context, settle
 from heterotask_core.runtime.courier import Courier
 from heterotask_core.runtime.loop import Loop
 
@@ -19,6 +19,7 @@ class AgentRole:
     """What an agent does with program after program (see rank.py)."""
 
     barrier_sleep_s = IDLE_SLEEP_S
+    survives = False
 
     def __init__(self, control: Any) -> None:
         """Tell other agents of an abort through ``control``, a communicator of all ranks."""
@@ -67,7 +68,7 @@ class AgentRole:
         sent[:, 0] = self._courier.sent()
         sent[self._peers, 1] = self._told
         expected = np.empty_like(sent)
-        context.comm.Alltoall(sent, expected)
+        settle(context.comm.Ialltoall(sent, expected))
         self._courier.drain(expected[:, 0])
         for _ in range(int(expected[:, 1].sum()) - self._heard):
             self._hear()

@@ -78,9 +78,11 @@ def bound_tasks(context: Context, variants: Variants, memory: int) -> Iterator[t
     A failure is left for the launcher before it is raised.
     """
     program = context.program
+    arguments = _Arguments(context)
+    kernels = program.op_kind == OpKind.KERNEL
     for lane in context.lanes:
         for op in context.lane_ops(lane):
-            if program.op_kind[op] != OpKind.KERNEL:
+            if not kernels[op]:
                 continue
             task = int(program.op_task[op])
             call = program.calls[program.task_call[task]]
@@ -94,7 +96,7 @@ def bound_tasks(context: Context, variants: Variants, memory: int) -> Iterator[t
             if offset >= 0:
                 scratch = (offset, int(program.task_scratch_bytes[task]))
                 context.peak_bytes[memory] = max(context.peak_bytes[memory], sum(scratch))
-            yield op, BoundTask(loaded, _arguments(context, task, loaded.kernel), params, scratch)
+            yield op, BoundTask(loaded, arguments.of(task, loaded.kernel), params, scratch)
 
 
 def warm_up(bound: BoundTask) -> None:
@@ -112,30 +114,33 @@ def warm_up(bound: BoundTask) -> None:
         bound.loaded.function(**values)
 
 
-def _arguments(context: Context, task: int, kernel: Kernel) -> list[Argument]:
-    """Return the arrays of a task, in role order; items of a list role are numbered."""
-    program = context.program
-    arguments: list[Argument] = []
-    counts: dict[str, int] = {}
-    for position in range(int(program.argument_ptr[task]), int(program.argument_ptr[task + 1])):
-        residency = int(program.argument_residency[position])
-        role = program.role_names[program.argument_role[position]]
-        item = int(program.version_item[program.residency_version[residency]])
-        _, offset, _ = context.place(residency)
-        index = counts.get(role, 0)
-        counts[role] = index + 1
-        arguments.append(
-            Argument(
-                role,
-                index,
-                program.item_shapes[item],
-                program.item_dtypes[item],
-                offset,
-                bool(program.argument_is_list[position]),
-                kernel.access(role),
-            )
-        )
-    return arguments
+class _Arguments:
+    """The arrays of tasks; the program's tables as lists, because one number at a time is read."""
+
+    def __init__(self, context: Context) -> None:
+        program = context.program
+        self._context = context
+        self._ptr = program.argument_ptr.tolist()
+        self._residency = program.argument_residency.tolist()
+        self._item = program.version_item[program.residency_version].tolist()
+        self._role = [program.role_names[role] for role in program.argument_role.tolist()]
+        self._is_list = [bool(flag) for flag in program.argument_is_list.tolist()]
+
+    def of(self, task: int, kernel: Kernel) -> list[Argument]:
+        """Return the arrays of a task, in role order; items of a list role are numbered."""
+        program = self._context.program
+        arguments: list[Argument] = []
+        counts: dict[str, int] = {}
+        for position in range(self._ptr[task], self._ptr[task + 1]):
+            residency, role = self._residency[position], self._role[position]
+            item = self._item[residency]
+            _, offset, _ = self._context.place(residency)
+            index = counts.get(role, 0)
+            counts[role] = index + 1
+            shape, dtype = program.item_shapes[item], program.item_dtypes[item]
+            is_list = self._is_list[position]
+            arguments.append(Argument(role, index, shape, dtype, offset, is_list, kernel.access(role)))
+        return arguments
 
 
 def _resolve(value: Any, context: Context) -> Any:

@@ -68,6 +68,15 @@ class Idle:
             time.sleep(self._sleep_s)
 
 
+def settle(request: Any, *, poll: Callable[[], None] | None = None, sleep_s: float = 2e-4) -> None:
+    """Wait for a request without spinning: ranks may share cores. ``poll`` is called meanwhile."""
+    idle = Idle(sleep_s)
+    while not request.Test():
+        if poll is not None:
+            poll()
+        idle.wait()
+
+
 class Context:
     """One program on one rank; arrays of times are (repeats, N), −inf where another rank measures."""
 
@@ -81,13 +90,19 @@ class Context:
         *,
         epochs_before: int = 0,
         spin_s: float = 0.0,
+        files: Path | None = None,
+        survive: bool = False,
     ) -> None:
         """Find this rank's lanes and what its node can see.
 
         ``epochs_before``: epochs that the flags have seen already. ``spin_s``: how long a waiting rank may keep its
-        core before it yields it; 0 where ranks share cores.
+        core before it yields it; 0 where ranks share cores. ``files``: folder of the program's counters and times, if
+        it is not the job's. ``survive``: a failure ends the program, not the job: it stays in ``failures``.
         """
         self.folder = folder
+        self.survive = survive
+        self.failures: list[str] = []
+        files = files or folder
         self.program = program
         self.spec = spec
         self.comm = comm
@@ -95,8 +110,8 @@ class Context:
         self.role = program.ranks[self.rank]
         self.memory = memory
         self.spin_s = spin_s
-        self.counters = Counters(counters_file(folder, program, self.role.node), len(program.lane_names))
-        self.start_s, self.finish_s = shared_times(folder, self.rank, spec.repeats, program.n_ops)
+        self.counters = Counters(counters_file(files, program, self.role.node), len(program.lane_names))
+        self.start_s, self.finish_s = shared_times(files, self.rank, spec.repeats, program.n_ops)
         self.peak_bytes = np.zeros(len(program.memory_names), np.int64)
         self.epoch = epochs_before
         """The epoch that runs: one more with every repeat, over all programs of a job."""
@@ -182,10 +197,7 @@ class Context:
 
         self._agreed[0] = self.failed
         request = self.comm.Iallreduce(self._agreed[:1], self._agreed[1:], op=MPI.MAX)
-        idle = Idle(sleep_s)
-        while not request.Test():
-            poll()
-            idle.wait()
+        settle(request, poll=poll, sleep_s=sleep_s)
         return not self._agreed[1]
 
     def describe(self, op: int) -> str:
@@ -193,7 +205,7 @@ class Context:
         return describe_op(self.program, op)
 
     def fail(self, op: int | None, error: BaseException, *, doing: str = "") -> None:
-        """Leave a failure for the launcher; the caller raises afterwards."""
+        """Leave a failure for the launcher, or for the session; the caller raises afterwards."""
         program = self.program
         where = f"rank {self.rank}, node {self.role.node!r}"
         what = doing or "the runtime"
@@ -204,7 +216,11 @@ class Context:
             where = f"variant {call.variant!r} of kernel {call.kernel!r}, {where}, device {self.role.device!r}"
         elif op is not None:
             what = self.describe(op)
-        write_error(self.folder, self.rank, f"{what} failed ({where}): {type(error).__name__}: {error}")
+        message = f"{what} failed ({where}): {type(error).__name__}: {error}"
+        if self.survive:
+            self.failures.append(message)
+        else:
+            write_error(self.folder, self.rank, message)
 
 
 @functools.cache

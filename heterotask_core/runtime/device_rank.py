@@ -12,7 +12,7 @@ import numpy as np
 from heterotask_core.errors import ExecutionError, ProgramError
 from heterotask_core.program.model import LaneKind, OpKind
 from heterotask_core.runtime.binding import Variants, bound_tasks, warm_up
-from heterotask_core.runtime.context import LANE_QUEUE, Context, JobSpec
+from heterotask_core.runtime.context import LANE_QUEUE, Context, JobSpec, settle
 from heterotask_core.runtime.courier import DRAIN_S
 from heterotask_core.runtime.devices.base import Backend, Event, Launcher, open_backend
 from heterotask_core.runtime.devices.cpu import CpuBackend
@@ -46,6 +46,8 @@ class DeviceRole:
         self._variants = Variants()
         self._warm: set[tuple[str, str, str]] = set()
         self._engine: _DeviceEngine | None = None
+        # What an accelerator reports may be sticky: its rank ends.
+        self.survives = isinstance(self._backend, CpuBackend)
 
     @property
     def op(self) -> int | None:
@@ -104,7 +106,7 @@ class DeviceRole:
     def drain(self) -> None:
         """After an abort: wait for what the device still runs. Every rank of the program takes part."""
         none = np.zeros((self._context.comm.size, 2), np.int64)
-        self._context.comm.Alltoall(none, np.empty_like(none))
+        settle(self._context.comm.Ialltoall(none, np.empty_like(none)))
         if self._engine is not None:
             self._engine.drain()
 

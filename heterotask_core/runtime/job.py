@@ -15,7 +15,7 @@ from heterotask_core.emulation import OpTimes, is_emulated, write_times
 from heterotask_core.errors import ExecutionError, LaunchError, ProgramError
 from heterotask_core.platform.model import Platform
 from heterotask_core.program.io import save_program
-from heterotask_core.program.model import F64, LaneKind, OpKind, Program
+from heterotask_core.program.model import F64, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, check_free, node_bytes
 from heterotask_core.runtime.cleanup import remove_job
 from heterotask_core.runtime.context import JobSpec, counters_file
@@ -190,6 +190,13 @@ def _result(folder: Path, program: Program, completion_s: float, output_dir: Pat
     """Return the gathered trace, each repeat counted from its first kernel start."""
     with np.load(folder / "result.npz", allow_pickle=False) as stored:
         start_s, finish_s, peaks = stored["start_s"][skip:], stored["finish_s"][skip:], stored["peak_bytes"]
+    return run_result(program, start_s, finish_s, peaks, completion_s=completion_s, output_dir=output_dir)
+
+
+def run_result(
+    program: Program, start_s: F64, finish_s: F64, peak_bytes: I64, *, completion_s: float, output_dir: Path
+) -> RunResult:
+    """Return what was measured on CLOCK_MONOTONIC, each repeat counted from its first kernel start."""
     kernels = program.op_kind == OpKind.KERNEL
     if kernels.any():
         zero_s = start_s[:, kernels].min(axis=1, keepdims=True)
@@ -202,6 +209,6 @@ def _result(folder: Path, program: Program, completion_s: float, output_dir: Pat
         finish_s=finish_s,
         makespan_s=makespan_s,
         completion_s=completion_s,
-        arena_peak_bytes=dict(zip(program.memory_names, peaks.tolist(), strict=True)),
+        arena_peak_bytes=dict(zip(program.memory_names, peak_bytes.tolist(), strict=True)),
         output_dir=output_dir,
     )

@@ -124,11 +124,11 @@ class MpiJob:
         """Whether some rank is between a program's first and last barrier, as the agents last said."""
         return any(state.running for state in self._line.agents.values())
 
-    def step(self) -> bool:
-        """Look after the job for a moment; return whether it still runs. Afterwards ask :meth:`error`."""
+    def step(self, wait_s: float = _POLL_S) -> bool:
+        """Look after the job, at most ``wait_s``; return whether it still runs. Afterwards ask :meth:`error`."""
         if self.end_kind is not End.RUNNING:
             return False
-        self._watch.wait(_POLL_S)
+        self._watch.wait(wait_s)
         self._line.poll()
         now_s = time.monotonic()
         gap_s, self._looked_s = min(now_s - self._looked_s, _LONGEST_GAP_S), now_s

@@ -15,7 +15,7 @@ from heterotask_core.program.io import load_program
 from heterotask_core.program.model import F64, I64, RankRole
 from heterotask_core.runtime.agent import AgentRole
 from heterotask_core.runtime.arena import NodeMemory
-from heterotask_core.runtime.context import Context, JobSpec, record_rank, write_error
+from heterotask_core.runtime.context import Context, JobSpec, record_rank, settle, write_error
 from heterotask_core.runtime.device_rank import DeviceRole
 from heterotask_core.runtime.devices.emulated import EmulatedRole
 from heterotask_core.runtime.flags import no_fence
@@ -30,6 +30,8 @@ class Role(Protocol):
     """What a rank does with program after program."""
 
     barrier_sleep_s: float
+    survives: bool
+    """Whether an exception of a task leaves the rank sound."""
 
     @property
     def op(self) -> int | None:
@@ -73,7 +75,7 @@ def run_rank(folder: Path, comm: Any, *, cores: int) -> None:
     context = Context(folder, program, spec, own, memory, spin_s=spin_s)
     lookout.follow(context)
     role.load(context)
-    run_program(context, role, survive=False)
+    run_program(context, role)
     lookout.follow(None)
     role.finish()
     role.close()
@@ -109,10 +111,10 @@ def map_memory(
         except Exception as error:
             write_error(folder, comm.rank, f"{error} (rank {comm.rank}, node {role.node!r})")
             raise
-    comm.Barrier()
+    settle(comm.Ibarrier())
     if memory is None:
         memory = NodeMemory(path, arena_bytes, n_ops, create=False, fence=fence)
-    comm.Barrier()
+    settle(comm.Ibarrier())
     if role.device is None:
         # Every rank of the node has it mapped: without a name it is freed with the last of them, however it ends.
         path.unlink()
@@ -160,13 +162,12 @@ def open_role(
         raise
 
 
-def run_program(context: Context, role: Role, *, survive: bool) -> bool:
+def run_program(context: Context, role: Role) -> bool:
     """Run all repeats of a loaded program, each between two barriers; return whether none was aborted.
 
-    With ``survive`` a task's exception aborts the program, on all ranks, and nothing else; without, it is raised.
+    A task's exception aborts the program on all ranks, where context and role survive that; else it is raised.
     """
     # What is loaded stays until the program ends: the collector need not look at it between two tasks.
-    gc.collect()
     gc.freeze()
     try:
         sound = context.barrier(role.watch, role.barrier_sleep_s)
@@ -177,8 +178,9 @@ def run_program(context: Context, role: Role, *, survive: bool) -> bool:
             try:
                 role.run(repeat)
             except Exception as error:
+                context.survive = context.survive and role.survives
                 context.fail(role.op, error)
-                if not survive:
+                if not context.survive:
                     raise
                 context.abort()
             sound = context.barrier(role.watch, role.barrier_sleep_s)
@@ -196,5 +198,5 @@ def gather(context: Context) -> tuple[F64, F64, I64]:
     whole = np.empty_like(context.start_s), np.empty_like(context.finish_s), np.empty_like(context.peak_bytes)
     for own, out in zip((context.start_s, context.finish_s, context.peak_bytes), whole, strict=True):
         # The latest of both ends: a transfer starts when both have posted it.
-        context.comm.Reduce(own, out, op=MPI.MAX, root=0)
+        settle(context.comm.Ireduce(own, out, op=MPI.MAX, root=0))
     return whole

@@ -26,7 +26,8 @@ def main() -> None:
 
     comm = MPI.COMM_WORLD
     _own_output(folder / f"output-{comm.rank}.txt")
-    roles = json.loads((folder / "program.json").read_text())["ranks"]
+    session = (folder / "session.json").exists()
+    roles = json.loads((folder / ("session.json" if session else "program.json")).read_text())["ranks"]
     if comm.size != len(roles):
         raise SystemExit(f"the program has {len(roles)} ranks but the job has {comm.size}; check mpiexec and its MPI")
     allowed = os.sched_getaffinity(0)
@@ -36,9 +37,14 @@ def main() -> None:
     for name in _THREADS:
         os.environ[name] = str(max(1, len(cores)))
 
-    from heterotask_core.runtime.rank import run_rank
+    if session:
+        from heterotask_core.runtime.serve import serve
 
-    run_rank(folder, comm, cores=len(allowed))
+        serve(folder, comm, cores=len(allowed))
+    else:
+        from heterotask_core.runtime.rank import run_rank
+
+        run_rank(folder, comm, cores=len(allowed))
 
 
 def _own_output(path: Path) -> None:

@@ -8,6 +8,7 @@ and ``after`` makes an operation wait for earlier events of the same backend.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -46,7 +47,7 @@ class Argument:
     @property
     def size_bytes(self) -> int:
         """Bytes of the array."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def placeholder(self) -> ArrayArg:
         """Return what a source variant sees."""
@@ -137,8 +138,7 @@ def by_role(arguments: Sequence[Argument], make: Callable[[Argument], Any]) -> d
 
 def view(memory: npt.NDArray[np.uint8], argument: Argument) -> npt.NDArray[Any]:
     """Return the part of ``memory`` that ``argument`` describes, with its dtype and shape."""
-    end = argument.offset_bytes + argument.size_bytes
-    return memory[argument.offset_bytes : end].view(np.dtype(argument.dtype)).reshape(argument.shape)
+    return np.ndarray(argument.shape, argument.dtype, memory, argument.offset_bytes)
 
 
 def source_text(variant: Variant) -> str:

@@ -79,16 +79,22 @@ class CpuBackend:
 
 def bound_call(function: Callable[..., Any], values: Mapping[str, Any]) -> Callable[[], object]:
     """Return ``function(**values)`` as a call without arguments, positional where the parameters allow that."""
+    leading = []
+    for name in _positional(function):
+        if name not in values:
+            break
+        leading.append(values[name])
+    if len(leading) == len(values):
+        return functools.partial(function, *leading)
+    named = set(_positional(function)[: len(leading)])
+    return functools.partial(function, *leading, **{n: v for n, v in values.items() if n not in named})
+
+
+@functools.cache
+def _positional(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the parameters that may be given by position, in order; none where that cannot be told."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return functools.partial(function, **values)
-    leading = []
-    for parameter in parameters:
-        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            break
-        if parameter.name not in values:
-            break
-        leading.append(parameter.name)
-    rest = {name: value for name, value in values.items() if name not in leading}
-    return functools.partial(function, *(values[name] for name in leading), **rest)
+        return ()
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))

@@ -35,6 +35,7 @@ class EmulatedRole:
     """What an emulated device's rank, or a node's agent, does with a program (see rank.py)."""
 
     barrier_sleep_s = _SLEEP_S
+    survives = False
 
     def __init__(self) -> None:
         """Hold nothing; an emulated device needs no opening."""
