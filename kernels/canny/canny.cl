@@ -164,11 +164,9 @@ KERNEL blur_across(GLOBAL const float *lines, GLOBAL const float *taps, GLOBAL c
 }
 
 /* Pixels repeat beyond the image. */
-KERNEL gradient(GLOBAL const float *tile, AROUND, GLOBAL float *down, GLOBAL float *across, GLOBAL float *magnitude,
-                STRIPS, int rows, int columns)
+DEVICE void gradient_at(GLOBAL const float *tile, AROUND, GLOBAL float *down, GLOBAL float *across,
+                        GLOBAL float *magnitude, STRIPS, int rows, int columns, int i, int j)
 {
-    int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
-    if (i >= rows || j >= columns) return;
     float nw_, n_, ne_, w_, e_, sw_, s_, se_;
     int here = i * columns + j;
     if (i > 0 && i + 1 < rows && j > 0 && j + 1 < columns) {
@@ -193,11 +191,17 @@ KERNEL gradient(GLOBAL const float *tile, AROUND, GLOBAL float *down, GLOBAL flo
     hand_out(OF_STRIPS, sides, rows, columns, i, j, length);
 }
 
-KERNEL thin_out(GLOBAL const float *tile, AROUND, GLOBAL const float *down, GLOBAL const float *across,
-                GLOBAL float *thin, int rows, int columns)
+KERNEL gradient(GLOBAL const float *tile, AROUND, GLOBAL float *down, GLOBAL float *across, GLOBAL float *magnitude,
+                STRIPS, int rows, int columns)
 {
     int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
-    if (i >= rows || j >= columns) return;
+    if (i < rows && j < columns)
+        gradient_at(tile, OF_AROUND, down, across, magnitude, OF_STRIPS, rows, columns, i, j);
+}
+
+DEVICE void thin_out_at(GLOBAL const float *tile, AROUND, GLOBAL const float *down, GLOBAL const float *across,
+                        GLOBAL float *thin, int rows, int columns, int i, int j)
+{
     int here = i * columns + j;
     float m = tile[here], result = 0.0f;
     int inside = i > 0 && i + 1 < rows && j > 0 && j + 1 < columns;
@@ -222,6 +226,147 @@ KERNEL thin_out(GLOBAL const float *tile, AROUND, GLOBAL const float *down, GLOB
         if (diagonal * weight + straight * rest <= m && counter * weight + opposite * rest <= m) result = m;
     }
     thin[here] = result;
+}
+
+KERNEL thin_out(GLOBAL const float *tile, AROUND, GLOBAL const float *down, GLOBAL const float *across,
+                GLOBAL float *thin, int rows, int columns)
+{
+    int j = GLOBAL_ID(0), i = GLOBAL_ID(1);
+    if (i < rows && j < columns) thin_out_at(tile, OF_AROUND, down, across, thin, rows, columns, i, j);
+}
+
+/* For devices that compute runs of pixels with vector instructions (CPUs): a work item takes RUN neighbouring pixels of a
+ * row, in inner loops without branches. The arithmetic is that of the kernels above. */
+#define RUN 64
+
+/* The part of row i of the padded tile that lies left of the tile (zone -1), in it or right of it; 0 beyond the image. */
+DEVICE GLOBAL const float *row_in_zone(GLOBAL const float *tile, AROUND, int rows, int columns, int i, int zone)
+{
+    int up = i < 0, low = i >= rows, row = up ? i + depth : low ? i - rows : i;
+    if (low && row >= below) return 0;
+    if (zone < 0) {
+        GLOBAL const float *from = up ? nw : low ? sw : w;
+        return sides & (up ? NORTH_WEST : low ? SOUTH_WEST : WEST) ? from + row * depth : 0;
+    }
+    if (zone > 0) {
+        GLOBAL const float *from = up ? ne : low ? se : e;
+        return sides & (up ? NORTH_EAST : low ? SOUTH_EAST : EAST) ? from + row * right : 0;
+    }
+    if (!up && !low) return tile + row * columns;
+    return sides & (up ? NORTH : SOUTH) ? (up ? n : s) + row * columns : 0;
+}
+
+/* Run 0 lies left of the tile, the last one right of it. */
+KERNEL blur_down_runs(GLOBAL const float *tile, AROUND, GLOBAL const float *taps, GLOBAL float *lines, int rows,
+                      int columns)
+{
+    int run = GLOBAL_ID(0), i = GLOBAL_ID(1), inside = (columns + RUN - 1) / RUN;
+    int beside = (depth + RUN - 1) / RUN;
+    if (i >= rows || run >= inside + 2 * beside) return;
+    int zone = run < beside ? -1 : run < beside + inside ? 0 : 1;
+    int first = RUN * (zone < 0 ? run : zone == 0 ? run - beside : run - beside - inside);
+    int extent = zone == 0 ? columns : depth, known = zone > 0 ? min(right, depth) : extent;
+    int count = min(RUN, extent - first), filled = max(0, min(count, known - first));
+    GLOBAL float *out = lines + i * (columns + 2 * depth) + (zone < 0 ? 0 : zone == 0 ? depth : depth + columns) + first;
+    float total[RUN];
+    GLOBAL const float *p = row_in_zone(tile, OF_AROUND, rows, columns, i, zone);
+    for (int v = 0; v < RUN; v++) total[v] = 0.0f;
+    if (p)
+        for (int v = 0; v < filled; v++) total[v] = p[first + v] * taps[0];
+    for (int k = depth; k > 0; k--) {
+        float tap = taps[k];
+        GLOBAL const float *a = row_in_zone(tile, OF_AROUND, rows, columns, i - k, zone);
+        GLOBAL const float *b = row_in_zone(tile, OF_AROUND, rows, columns, i + k, zone);
+        if (a && b)
+            for (int v = 0; v < filled; v++) total[v] += (a[first + v] + b[first + v]) * tap;
+        else if (a || b) {
+            if (!a) a = b;
+            for (int v = 0; v < filled; v++) total[v] += a[first + v] * tap;
+        }
+    }
+    for (int v = 0; v < count; v++) out[v] = total[v];
+}
+
+KERNEL blur_across_runs(GLOBAL const float *lines, GLOBAL const float *taps, GLOBAL const float *row_mask,
+                        GLOBAL const float *column_mask, GLOBAL float *blurred, STRIPS, int give, int rows,
+                        int columns, int depth, int row, int column, float eps)
+{
+    int first = GLOBAL_ID(0) * RUN, i = GLOBAL_ID(1);
+    if (i >= rows || first >= columns) return;
+    int count = min(RUN, columns - first);
+    GLOBAL const float *here = lines + i * (columns + 2 * depth) + first + depth, *mask = column_mask + column + first;
+    GLOBAL float *out = blurred + i * columns + first;
+    float total[RUN], vertical = row_mask[row + i];
+    for (int v = 0; v < count; v++) total[v] = here[v] * taps[0];
+    for (int k = depth; k > 0; k--) {
+        float tap = taps[k];
+        for (int v = 0; v < count; v++) total[v] += (here[v - k] + here[v + k]) * tap;
+    }
+    for (int v = 0; v < count; v++) total[v] = divide(total[v], vertical * mask[v] + eps);
+    for (int v = 0; v < count; v++) out[v] = total[v];
+    if (i == 0 || i == rows - 1 || first == 0 || first + count == columns)
+        for (int v = 0; v < count; v++) hand_out(OF_STRIPS, give, rows, columns, i, first + v, total[v]);
+}
+
+KERNEL gradient_runs(GLOBAL const float *tile, AROUND, GLOBAL float *down, GLOBAL float *across,
+                     GLOBAL float *magnitude, STRIPS, int rows, int columns)
+{
+    int first = GLOBAL_ID(0) * RUN, i = GLOBAL_ID(1);
+    if (i >= rows || first >= columns) return;
+    int last = min(first + RUN, columns), start = max(first, 1), stop = min(last, columns - 1);
+    if (i == 0 || i == rows - 1) start = stop = first;
+    for (int j = first; j < (start >= stop ? last : start); j++)
+        gradient_at(tile, OF_AROUND, down, across, magnitude, OF_STRIPS, rows, columns, i, j);
+    if (start >= stop) return;
+    GLOBAL const float *b = tile + i * columns, *a = b - columns, *c = b + columns;
+    float ys[RUN], xs[RUN], lengths[RUN];
+    int count = stop - start;
+    a += start, b += start, c += start;
+    for (int v = 0; v < count; v++) {
+        float y = (c[v] - a[v]) * 2.0f + ((c[v - 1] - a[v - 1]) + (c[v + 1] - a[v + 1]));
+        float x = (b[v + 1] - b[v - 1]) * 2.0f + ((a[v + 1] - a[v - 1]) + (c[v + 1] - c[v - 1]));
+        ys[v] = y;
+        xs[v] = x;
+        lengths[v] = root_of(y * y + x * x);
+    }
+    int here = i * columns + start;
+    for (int v = 0; v < count; v++) down[here + v] = ys[v];
+    for (int v = 0; v < count; v++) across[here + v] = xs[v];
+    for (int v = 0; v < count; v++) magnitude[here + v] = lengths[v];
+    for (int j = stop; j < last; j++)
+        gradient_at(tile, OF_AROUND, down, across, magnitude, OF_STRIPS, rows, columns, i, j);
+}
+
+KERNEL thin_out_runs(GLOBAL const float *tile, AROUND, GLOBAL const float *down, GLOBAL const float *across,
+                     GLOBAL float *thin, int rows, int columns)
+{
+    int first = GLOBAL_ID(0) * RUN, i = GLOBAL_ID(1);
+    if (i >= rows || first >= columns) return;
+    int last = min(first + RUN, columns), start = max(first, 1), stop = min(last, columns - 1);
+    if (i == 0 || i == rows - 1) start = stop = first;
+    for (int j = first; j < (start >= stop ? last : start); j++)
+        thin_out_at(tile, OF_AROUND, down, across, thin, rows, columns, i, j);
+    if (start >= stop) return;
+    int here = i * columns + start, count = stop - start;
+    GLOBAL const float *b = tile + here, *a = b - columns, *c = b + columns, *ys = down + here, *xs = across + here;
+    float kept[RUN];
+    for (int v = 0; v < count; v++) {
+        float m = b[v], y = ys[v], x = xs[v], ay = fabs(y), ax = fabs(x);
+        float above = a[v], under = c[v], before = b[v - 1], behind = b[v + 1];
+        float nw_ = a[v - 1], ne_ = a[v + 1], sw_ = c[v - 1], se_ = c[v + 1];
+        int same = ((y >= 0.0f) & (x >= 0.0f)) | ((y <= 0.0f) & (x <= 0.0f));
+        int steep = (ay > ax) | ((ay == ax) & !same);
+        float longer = steep ? ay : ax, shorter = steep ? ax : ay;
+        float weight = divide(shorter, longer), rest = 1.0f - weight;
+        float diagonal = same ? se_ : ne_, counter = same ? nw_ : sw_;
+        float straight = same ? under : above, opposite = same ? above : under;
+        straight = steep ? straight : behind;
+        opposite = steep ? opposite : before;
+        int keep = (m > 0.0f) & (diagonal * weight + straight * rest <= m) & (counter * weight + opposite * rest <= m);
+        kept[v] = keep ? m : 0.0f;
+    }
+    for (int v = 0; v < count; v++) thin[here + v] = kept[v];
+    for (int j = stop; j < last; j++) thin_out_at(tile, OF_AROUND, down, across, thin, rows, columns, i, j);
 }
 
 KERNEL grade_pixels(GLOBAL const float *thin, GLOBAL uchar *grade, int count, float low, float high)

@@ -18,6 +18,9 @@ from kernels.canny.numpy_variants import gaussian_taps
 
 LINE = (128,)
 PLANE = (64, 4)
+RUN = 64
+"""Pixels a work item of the kernels that are called _runs."""
+RUNS = (1, 8)
 SIDES = ("N", "S", "W", "E", "NW", "NE", "SW", "SE")
 """In the order of the source's arguments; side k has bit k."""
 
@@ -28,6 +31,14 @@ def _line(entry: str, count: int, *args: Any) -> Launch:
 
 def _plane(entry: str, rows: int, columns: int, *args: Any) -> Launch:
     return Launch(entry, (columns, rows), PLANE, _numbers(args))
+
+
+def _runs(entry: str, rows: int, runs: int, *args: Any) -> Launch:
+    return Launch(f"{entry}_runs", (runs, rows), RUNS, _numbers(args))
+
+
+def _run_count(pixels: int) -> int:
+    return -(-pixels // RUN)
 
 
 def _numbers(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -83,6 +94,31 @@ def gaussian(
     ]
 
 
+def gaussian_runs(
+    tile: ArrayArg,
+    taps: ArrayArg,
+    row_mask: ArrayArg,
+    column_mask: ArrayArg,
+    blurred: ArrayArg,
+    halo: Sequence[ArrayArg] = (),
+    strips: Sequence[ArrayArg] = (),
+    *,
+    row: int,
+    column: int,
+    sides: str,
+) -> list[Launch]:
+    """Blur and divide by the blurred mask, in runs of pixels."""
+    rows, columns = tile.shape
+    depth = taps.shape[0] - 1
+    own, give = _sides(strips, sides, blurred)
+    numbers = give, rows, columns, depth, row, column, np.finfo(np.float32).eps
+    around = _around(tile, halo, sides, depth)
+    return [
+        _runs("blur_down", rows, _run_count(columns) + 2 * _run_count(depth), tile, *around, taps, None, rows, columns),
+        _runs("blur_across", rows, _run_count(columns), None, taps, row_mask, column_mask, blurred, *own, *numbers),
+    ]
+
+
 def sobel(
     blurred: ArrayArg,
     down: ArrayArg,
@@ -100,6 +136,25 @@ def sobel(
     return [_plane("gradient", rows, columns, blurred, *around, down, across, magnitude, *own, rows, columns)]
 
 
+def sobel_runs(
+    blurred: ArrayArg,
+    down: ArrayArg,
+    across: ArrayArg,
+    magnitude: ArrayArg,
+    halo: Sequence[ArrayArg] = (),
+    strips: Sequence[ArrayArg] = (),
+    *,
+    sides: str,
+) -> list[Launch]:
+    """Gradient along rows and columns, and its length, in runs of pixels."""
+    rows, columns = blurred.shape
+    own, _ = _sides(strips, sides, magnitude)
+    around = _around(blurred, halo, sides, 1)
+    return [
+        _runs("gradient", rows, _run_count(columns), blurred, *around, down, across, magnitude, *own, rows, columns)
+    ]
+
+
 def suppress(
     down: ArrayArg, across: ArrayArg, magnitude: ArrayArg, thin: ArrayArg, halo: Sequence[ArrayArg] = (), *, sides: str
 ) -> list[Launch]:
@@ -107,6 +162,15 @@ def suppress(
     rows, columns = magnitude.shape
     around = _around(magnitude, halo, sides, 1)
     return [_plane("thin_out", rows, columns, magnitude, *around, down, across, thin, rows, columns)]
+
+
+def suppress_runs(
+    down: ArrayArg, across: ArrayArg, magnitude: ArrayArg, thin: ArrayArg, halo: Sequence[ArrayArg] = (), *, sides: str
+) -> list[Launch]:
+    """Keep a magnitude that no interpolated neighbour along the gradient exceeds; in runs of pixels."""
+    rows, columns = magnitude.shape
+    around = _around(magnitude, halo, sides, 1)
+    return [_runs("thin_out", rows, _run_count(columns), magnitude, *around, down, across, thin, rows, columns)]
 
 
 def threshold(thin: ArrayArg, grade: ArrayArg, *, low: float, high: float) -> list[Launch]:

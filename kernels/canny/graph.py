@@ -22,9 +22,15 @@ def _numpy(function: str) -> Variant:
     return Variant("numpy", "cpu", f"{NUMPY}:{function}", requires=("numpy", "scipy"), warm_up=True)
 
 
-def _all(function: str, on_host: Scratch | None = None, on_device: Scratch | None = None) -> tuple[Variant, ...]:
+def _all(
+    function: str, on_host: Scratch | None = None, on_device: Scratch | None = None, *, runs: bool = False
+) -> tuple[Variant, ...]:
+    """Return the variants of a kernel; ``runs``: another one for OpenCL devices that are CPUs, the profile decides."""
     gpu = f"kernels.canny.gpu_variants:{function}"
     source = "kernels.canny:canny.cl"
+    with_runs = Variant(
+        "opencl_runs", "opencl", f"{gpu}_runs", source=source, requires=("pyopencl",), scratch_bytes=on_device
+    )
     return (
         _numpy(function),
         Variant(
@@ -36,6 +42,7 @@ def _all(function: str, on_host: Scratch | None = None, on_device: Scratch | Non
             scratch_bytes=on_host,
         ),
         Variant("opencl", "opencl", gpu, source=source, requires=("pyopencl",), scratch_bytes=on_device),
+        *((with_runs,) if runs else ()),
         Variant("cuda", "cuda", gpu, source=source, requires=("cupy",), scratch_bytes=on_device),
     )
 
@@ -68,21 +75,21 @@ GAUSSIAN = Kernel(
     reads=("tile", "taps", "row_mask", "column_mask", "halo"),
     writes=("blurred", "strips"),
     free_params=("row", "column"),
-    variants=_all("gaussian", scratch.padded_tile, scratch.blurred_lines),
+    variants=_all("gaussian", scratch.padded_tile, scratch.blurred_lines, runs=True),
 )
 SOBEL = Kernel(
     "sobel",
     __name__,
     reads=("blurred", "halo"),
     writes=("down", "across", "magnitude", "strips"),
-    variants=_all("sobel", scratch.ring),
+    variants=_all("sobel", scratch.ring, runs=True),
 )
 SUPPRESS = Kernel(
     "suppress",
     __name__,
     reads=("down", "across", "magnitude", "halo"),
     writes=("thin",),
-    variants=_all("suppress", scratch.ring),
+    variants=_all("suppress", scratch.ring, runs=True),
 )
 THRESHOLD = Kernel("threshold", __name__, reads=("thin",), writes=("grade",), variants=_all("threshold"))
 LABEL = Kernel(

@@ -29,7 +29,7 @@ def opencl_devices() -> bool:
 
 
 needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
-VARIANTS = ["numpy", "numba", pytest.param("opencl", marks=needs_opencl)]
+VARIANTS = ["numpy", "numba", *(pytest.param(name, marks=needs_opencl) for name in ("opencl", "opencl_runs"))]
 
 
 def picture(rows: int, columns: int, kind: str, seed: int) -> NDArray[np.uint8]:
@@ -54,7 +54,7 @@ def edges(pixels: NDArray[np.uint8], variants: list[str], **params: float) -> tu
         folder = Path(name)
         Image.fromarray(pixels).save(folder / "input.png")
         given_params = CannyParams(image=str(folder / "input.png"), **params)
-        run_serially(CANNY.build(given_params), folder, variants)
+        run_serially(CANNY.build(given_params), folder, [*variants, variants[0].partition("_")[0]])
         found = np.asarray(Image.open(folder / "edges.png").convert("L"))
         grey = grey_image(given_params.image, 4096, picture_content(given_params.image))
     own = canny_reference(grey, sigma=given_params.sigma, low=given_params.low, high=given_params.high)
@@ -90,6 +90,13 @@ def test_odd_sizes_and_partial_tiles(variant, rows, columns, tile):
     np.testing.assert_array_equal(found, own)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_halo_deeper_than_a_run_of_pixels(variant):
+    found, own = edges(picture(150, 170, "noise", 2), [variant], tile=70, sigma=17.0, low=0.0005, high=0.01)
+    assert found.any()
+    np.testing.assert_array_equal(found, own)
+
+
 @needs_opencl
 def test_variants_may_alternate_from_kernel_to_kernel():
     """Every intermediate item is the same bits, so a plan may change the device anywhere."""
@@ -98,7 +105,7 @@ def test_variants_may_alternate_from_kernel_to_kernel():
         folder = Path(name)
         Image.fromarray(pixels).save(folder / "input.png")
         graph = CANNY.build(CannyParams(image=str(folder / "input.png"), tile=40, low=0.05, high=0.9))
-        values = [run_serially(graph, folder, [variant]) for variant in ("numpy", "numba", "opencl")]
+        values = [run_serially(graph, folder, [variant]) for variant in ("numpy", "numba", "opencl", "opencl_runs")]
     for name, expected in values[0].items():
         for other in values[1:]:
             assert other[name].dtype == expected.dtype
@@ -148,8 +155,9 @@ def test_a_device_without_double_gives_the_same_edges(monkeypatch):
     monkeypatch.setattr(
         serial_executor, "source_text", lambda variant: "#define WITHOUT_DOUBLE\n" + source_text(variant)
     )
-    found, own = edges(pixels, ["opencl"], tile=32, sigma=1.4, low=0.05, high=0.4)
-    np.testing.assert_array_equal(found, own)
+    for variant in ("opencl", "opencl_runs"):
+        found, own = edges(pixels, [variant], tile=32, sigma=1.4, low=0.05, high=0.4)
+        np.testing.assert_array_equal(found, own)
 
 
 @settings(max_examples=60, deadline=None)
