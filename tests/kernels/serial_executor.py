@@ -36,7 +36,7 @@ def run_serially(graph: TaskGraph, output_dir: Path, prefer: Sequence[str]) -> d
                 bound.setdefault(argument.role, []).append(array)  # type: ignore[attr-defined]
             else:
                 bound[argument.role] = array
-        params = {k: str(output_dir / v.name) if isinstance(v, OutputPath) else v for k, v in task.params.items()}
+        params = {k: output_dir / v.name if isinstance(v, OutputPath) else v for k, v in task.params.items()}
         if variant.device_kind == "opencl" and not variant.on_host:
             run_on_opencl(variant, task, bound, params)
         else:
