@@ -92,7 +92,7 @@ def test_odd_sizes_and_partial_tiles(variant, rows, columns, tile):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_halo_deeper_than_a_run_of_pixels(variant):
-    found, own = edges(picture(150, 170, "noise", 2), [variant], tile=70, sigma=17.0, low=0.0005, high=0.01)
+    found, own = edges(picture(150, 170, "levels", 2), [variant], tile=70, sigma=17.0, low=0.0005, high=0.003)
     assert found.any()
     np.testing.assert_array_equal(found, own)
 
