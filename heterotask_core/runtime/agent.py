@@ -47,10 +47,13 @@ class AgentRole:
     def watch(self) -> None:
         """Look while waiting whether this node or another has aborted."""
         context = self._context
+        if context.repeat < 0:
+            # The epoch is still the one of the program before.
+            return
         if not self._heard and self._control.Iprobe(tag=_ABORT_TAG):
             self._hear()
             context.abort()
-        if not self._told and context.epoch and context.memory.aborted(context.epoch):
+        if not self._told and context.memory.aborted(context.epoch):
             self._told = context.failed = True
             for peer in self._peers:
                 self._control.Send(np.zeros(0), dest=peer, tag=_ABORT_TAG)

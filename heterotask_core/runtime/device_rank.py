@@ -76,7 +76,7 @@ class DeviceRole:
                 warm_up(task)
             self._warm.add(key)
         self._runner: _Runner
-        if isinstance(backend, CpuBackend):
+        if isinstance(backend, CpuBackend) and context.lanes:
             self._runner = self._walker(context, backend, calls)
         else:
             self._engine = _DeviceEngine(context, backend, memory, launchers)

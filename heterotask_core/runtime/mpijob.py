@@ -124,6 +124,11 @@ class MpiJob:
         """Whether some rank is between a program's first and last barrier, as the agents last said."""
         return any(state.running for state in self._line.agents.values())
 
+    @property
+    def failing(self) -> bool:
+        """Whether a rank has failed or died: the job ends within a moment."""
+        return self._failed_s is not None
+
     def step(self, wait_s: float = _POLL_S) -> bool:
         """Look after the job, at most ``wait_s``; return whether it still runs. Afterwards ask :meth:`error`."""
         if self.end_kind is not End.RUNNING:

@@ -36,7 +36,7 @@ from heterotask_core.runtime.context import counters_file
 from heterotask_core.runtime.job import RunResult
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
-from heterotask_core.runtime.mpijob import LOADING_S, MpiJob, make_folder
+from heterotask_core.runtime.mpijob import LOADING_S, End, MpiJob, make_folder
 from heterotask_core.runtime.serve import SOCKET_FILE, Outcome, SessionSpec, State
 from heterotask_core.runtime.wire import Message, program_message, receive, send
 
@@ -162,7 +162,9 @@ class Session:
 
     def _prepare(self, program: Program) -> None:
         """Have a job that is READY and large enough."""
-        if self._job is not None and not self._job.step(0.0):
+        while self._job is not None and self._job.step(0.0) and self._job.failing:
+            """Wait for the reason."""
+        if self._job is not None and self._job.end_kind is not End.RUNNING:
             self._job.stop()
             error = self._job.error()
             self._restart("its job has ended" + (f": {error}" if error else " for lack of programs"))
