@@ -12,13 +12,13 @@ COUNT = 1000
 SLOT_BYTES = 8192
 
 
-def make_platform(devices):
-    """``devices``: (name, kind, node), in the order of the nodes."""
+def make_platform(devices, hosts=None):
+    """``devices``: (name, kind, node), in the order of the nodes; ``hosts``: node → host."""
     nodes = list(dict.fromkeys(node for _, _, node in devices))
     memories = [Memory(n, n) for n in nodes]
     memories += [Memory(name, node) for name, kind, node in devices if kind != "cpu"]
     return Platform(
-        nodes=tuple(Node(n, "localhost") for n in nodes),
+        nodes=tuple(Node(n, (hosts or {}).get(n, "localhost")) for n in nodes),
         memories=tuple(memories),
         devices=tuple(
             Device(name, kind, node, node if kind == "cpu" else name, "test", core_ids=(0,))
@@ -31,8 +31,8 @@ def make_platform(devices):
 class Builder:
     """Collects residencies, lanes and ops; every residency has a slot of its own."""
 
-    def __init__(self, devices):
-        self.platform = make_platform(devices)
+    def __init__(self, devices, hosts=None):
+        self.platform = make_platform(devices, hosts)
         self.memories = [m.name for m in self.platform.memories]
         self.ranks = []
         for node in self.platform.nodes:
