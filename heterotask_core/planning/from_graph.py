@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -42,6 +43,7 @@ def build_problem(
         task_class[task.index] = classes[key]
 
     n_devices = len(platform.devices)
+    beside = _neighbours(graph, platform)
     cost_s = np.full((len(members), n_devices), math.inf)
     cost_variant = np.full((len(members), n_devices), -1, np.int32)
     scratch = np.zeros((len(members), n_devices), np.int64)
@@ -56,7 +58,9 @@ def build_problem(
         for d, (device, usable) in enumerate(zip(platform.devices, by_device, strict=True)):
             what = f"kernel {task.kernel.name!r}, task {task.name!r}"
             for v in usable:
-                profiled = costs.task_s(class_key(task), v.name, device, what=what)
+                profiled = costs.task_s(
+                    class_key(task), v.name, device, what=what, neighbours=beside(task.kernel.name, device)
+                )
                 table[names.index(v.name), d] = overheads.task_s(task.kernel.name, device.variant_kind, profiled)
             if usable:
                 best = int(np.argmin(table[:, d]))
@@ -71,6 +75,8 @@ def build_problem(
     link_lanes: list[list[int]] = []
     for link in platform.links:
         lanes = link.lanes or (f"{link.source}→{link.target}",)
+        # Engines named like a device are its own lane: such copies and kernels take turns.
+        lanes += costs.engines.get((link.source, link.target), ())
         lane_names += [name for name in lanes if name not in lane_names]
         link_lanes.append([lane_names.index(name) for name in lanes])
     link_times = [overheads.link(link.kind, *costs.link(link)) for link in platform.links]
@@ -132,6 +138,23 @@ def build_problem(
         variant_cost_s=tuple(variant_cost_s),
         class_scratch_bytes=scratch if scratch.any() else None,
     )
+
+
+def _neighbours(graph: TaskGraph, platform: Platform) -> Callable[[str, Device], float]:
+    """Return (kernel, device) → the share of the host's other devices that compute while a task of it runs.
+
+    Tasks of one kernel run beside each other as far as there are several; the only task of a kernel (a load, a
+    store) is taken to run alone.
+    """
+    counts = Counter(task.kernel.name for task in graph)
+    hosts = {node.name: node.host for node in platform.nodes}
+    devices = Counter(hosts[device.node] for device in platform.devices)
+
+    def share(kernel: str, device: Device) -> float:
+        others = devices[hosts[device.node]] - 1
+        return min(1.0, (counts[kernel] - 1) / others) if others else 0.0
+
+    return share
 
 
 def _usable(task: Task, device: Device, platform: Platform, *, exact: bool) -> Sequence[Variant]:

@@ -1,7 +1,8 @@
 """Time variants and copies on one device, in a process of its own: ``python -m heterotask_core.profiling.child JOB``.
 
-JOB is a JSON file (see :mod:`heterotask_core.profiling.measure`). Answers are JSON lines on stdout, one an item and
-one a copied size; whatever kernels print goes to stderr. The process pins itself before it imports NumPy.
+JOB is a JSON file (see :mod:`heterotask_core.profiling.measure` and :mod:`~heterotask_core.profiling.busy`). Answers
+are JSON lines on stdout, orders JSON lines on stdin; whatever kernels print goes to stderr. The process pins itself
+before it imports NumPy.
 """
 
 from __future__ import annotations
@@ -9,22 +10,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from heterotask_core.runtime.devices.base import Backend, Launcher
+    from heterotask_core.profiling.memory import Placed, Sweep
+    from heterotask_core.runtime.devices.base import Backend
 
-ALIGNMENT_BYTES = 4096
-LINK_SIZES_BYTES = tuple(4096 * 4**i for i in range(7))
-LINK_SAMPLES = 9
-MIN_SAMPLES = 5
-MAX_SAMPLES = 60
-MAX_WARM_UPS = 10
-STEADY = 0.05
-PRECISE = 0.005
+PAIR_BYTES = 4 << 20
 
 
 def main(path: str) -> None:
@@ -35,142 +29,111 @@ def main(path: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 
-    import numpy as np
-
+    from heterotask_core.profiling.memory import Sweep, open_arena, place
     from heterotask_core.runtime.devices.base import open_backend
 
-    items = [_place(item) for item in job["items"]]
-    size = max([end for *_, end in items] + [max(LINK_SIZES_BYTES) if job["link"] else 0] + [ALIGNMENT_BYTES])
-    spare = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-    start = -spare.ctypes.data % ALIGNMENT_BYTES
-    arena = spare[start : start + size]
-    # Untouched pages would be faulted in by the first samples.
-    arena[:] = 0
-    backend = open_backend(job["kind"], selector=job["selector"], arena=arena, slab_bytes=size, cores=job["cores"])
+    placed = [place(item, rotate_bytes=job["rotate_bytes"]) for item in job["items"]]
+    copied = [*job["link_sizes_bytes"], 2 * PAIR_BYTES] if job["link_sizes_bytes"] else [0]
+    size = max([p.end_bytes for p in placed] + copied)
+    arena = open_arena(size)
+    backend = open_backend(
+        job["kind"], selector=job["selector"], arena=arena, slab_bytes=arena.nbytes, cores=job["cores"]
+    )
+    worker = _Worker(job, placed, backend, arena, Sweep(placed, rotate_bytes=job["rotate_bytes"]), answers)
     try:
-        for i, (item, placed) in enumerate(zip(job["items"], items, strict=True)):
-            try:
-                answer = _time_item(item, placed, job, backend, arena)
-            except Exception as error:
-                answer = {"error": f"{type(error).__name__}: {error}"}
-            print(json.dumps({"item": i} | answer), file=answers)
-        if job["link"]:
-            for direction in ("in", "out"):
-                for bytes_ in LINK_SIZES_BYTES:
-                    samples = _time_copies(backend, direction, bytes_)
-                    print(json.dumps({"link": direction, "size_bytes": bytes_, "samples": samples}), file=answers)
+        if job["windows"]:
+            worker.windows()
+        else:
+            worker.items()
+            worker.links()
     finally:
         backend.close()
 
 
-def _place(item: dict[str, Any]) -> tuple[list[Any], tuple[int, int] | None, int]:
-    """Return the arguments with offsets, (offset, bytes) of the scratch buffer, and the end."""
-    from heterotask_core.kernel import find_kernel
-    from heterotask_core.runtime.devices.base import Argument
+class _Worker:
+    def __init__(
+        self, job: dict[str, Any], placed: list[Placed], backend: Backend, arena: Any, sweep: Sweep, answers: TextIO
+    ) -> None:
+        self.job, self.placed, self.backend, self.arena = job, placed, backend, arena
+        self.sweep, self.answers = sweep, answers
 
-    end = 0
-    arguments = []
-    kernel = find_kernel(item["module"], item["kernel"])
-    for a in item["arguments"]:
-        access = kernel.access(a["role"])
-        argument = Argument(a["role"], a["index"], tuple(a["shape"]), a["dtype"], end, a["is_list"], access)
-        arguments.append(argument)
-        end += -(-argument.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    variant = kernel.variant(item["variant"])
-    if variant.scratch_bytes is None:
-        return arguments, None, end
-    shapes = {a["role"]: tuple(a["shape"]) for a in reversed(item["arguments"])}
-    scratch = variant.scratch_bytes(item["params"], shapes)
-    return arguments, (end, scratch), end + scratch
+    def say(self, **answer: Any) -> None:
+        print(json.dumps(answer), file=self.answers)
 
+    def prepare(self, i: int) -> Any:
+        from heterotask_core.profiling.timing import Prepared
 
-def _time_item(
-    item: dict[str, Any],
-    placed: tuple[list[Any], tuple[int, int] | None, int],
-    job: dict[str, Any],
-    backend: Backend,
-    arena: Any,
-) -> dict[str, Any]:
-    """Return cold time and samples in seconds, from the launch until the completion is seen."""
-    import numpy as np
+        job = self.job
+        return Prepared(job["items"][i], self.placed[i], self.backend, self.arena, self.sweep, Path(job["output_dir"]))
 
-    from heterotask_core.kernel import find_kernel
-    from heterotask_core.profiling.capture import decode_params
-    from heterotask_core.runtime.devices.base import HOST_TO_DEVICE, view
+    def items(self) -> None:
+        """Time every item by itself; say before each that it starts, so that a hanging one is known."""
+        import numpy as np
 
-    arguments, scratch, _ = placed
-    variant = find_kernel(item["module"], item["kernel"]).variant(item["variant"])
-    pristine = {
-        i: np.load(a["file"], allow_pickle=False) for i, a in enumerate(item["arguments"]) if a["file"] is not None
-    }
+        from heterotask_core.profiling.timing import time_item
 
-    def fill(positions: list[int]) -> None:
-        for i in positions:
-            view(arena, arguments[i])[...] = pristine[i]
-            if backend.own_memory and arguments[i].size_bytes:
-                offset = arguments[i].offset_bytes
-                _wait(backend.copy_in(offset, offset, arguments[i].size_bytes, (), HOST_TO_DEVICE))
+        fastest: dict[str, float] = dict(self.job["rivals_s"])
+        for i, item in enumerate(self.job["items"]):
+            if item["companion"]:
+                continue
+            self.say(started=i)
+            try:
+                answer = time_item(
+                    self.prepare(i),
+                    sink=item["sink"],
+                    slice_s=self.job["slice_s"],
+                    rival_s=fastest.get(item["class"]),
+                    cores=self.job["cores"],
+                )
+                median_s = float(np.median(answer["samples"]))
+                fastest[item["class"]] = min(median_s, fastest.get(item["class"], median_s))
+                self.say(item=i, **answer)
+            except Exception as error:
+                self.say(item=i, error=f"{type(error).__name__}: {error}")
 
-    fill(list(pristine))
-    updated = [i for i, a in enumerate(item["arguments"]) if a["updated"]]
-    # A folder for each: two variants of a sink must not meet each other's files.
-    params = decode_params(item["params"], Path(tempfile.mkdtemp(dir=job["output_dir"])))
-    started = time.monotonic()
-    launch = backend.bind(variant, variant.load(), arguments, params, scratch)
-    _wait(launch(()))
-    cold_s = time.monotonic() - started
-    if item["sink"]:
-        return {"cold_s": cold_s, "samples": [cold_s]}
+    def links(self) -> None:
+        """Time copies by size, then two lanes at once."""
+        from heterotask_core.profiling.copies import time_copies, time_pairs
 
-    def once() -> float:
-        fill(updated)
-        return _time_launch(launch)
+        if not self.job["link_sizes_bytes"]:
+            return
+        for direction in ("in", "out"):
+            for size_bytes in self.job["link_sizes_bytes"]:
+                samples = time_copies(self.backend, direction, size_bytes)
+                self.say(link=direction, size_bytes=size_bytes, samples=samples)
+        companions = [i for i, item in enumerate(self.job["items"]) if item["companion"]]
+        work = self.prepare(companions[0]) if companions else None
+        for first, second, first_s, second_s, together_s in time_pairs(self.backend, PAIR_BYTES, work):
+            self.say(pair=[first, second], first_s=first_s, second_s=second_s, together_s=together_s)
 
-    end_s = time.monotonic() + job["slice_s"]
-    before = once()
-    for _ in range(MAX_WARM_UPS):
-        now = once()
-        if abs(now - before) <= STEADY * now or time.monotonic() > end_s:
-            break
-        before = now
-    samples: list[float] = []
-    while len(samples) < MAX_SAMPLES and (len(samples) < MIN_SAMPLES or time.monotonic() < end_s):
-        samples.append(once())
-        if len(samples) >= 2 * MIN_SAMPLES:
-            median = float(np.median(samples))
-            spread = float(np.median(np.abs(np.array(samples) - median)))
-            if spread <= PRECISE * median * len(samples) ** 0.5:
-                break
-        elif samples[0] > job["slice_s"] and len(samples) >= 2:
-            break
-    return {"cold_s": cold_s, "samples": samples}
+    def windows(self) -> None:
+        """Run items in time windows that all devices of the host share; an order names the item and the window."""
+        from heterotask_core.profiling.load import account, is_disturbed, stolen_s
 
-
-def _time_launch(launch: Launcher) -> float:
-    started = time.monotonic()
-    _wait(launch(()))
-    return time.monotonic() - started
-
-
-def _wait(event: Any) -> None:
-    # A driver thread may share the core: give it up between queries.
-    while not event.query():
-        os.sched_yield()
-
-
-def _time_copies(backend: Backend, direction: str, size_bytes: int) -> list[float]:
-    from heterotask_core.runtime.devices.base import DEVICE_TO_HOST, HOST_TO_DEVICE
-
-    samples = []
-    for _ in range(LINK_SAMPLES + 2):
-        started = time.monotonic()
-        if direction == "in":
-            _wait(backend.copy_in(0, 0, size_bytes, (), HOST_TO_DEVICE))
-        else:
-            _wait(backend.copy_out(0, 0, size_bytes, (), DEVICE_TO_HOST))
-        samples.append(time.monotonic() - started)
-    # The first two allocate and map.
-    return samples[2:]
+        prepared: dict[int, Any] = {}
+        for line in sys.stdin:
+            order = json.loads(line)
+            if "prepare" in order:
+                try:
+                    i = order["prepare"]
+                    prepared = {i: self.prepare(i)}
+                    for _ in range(2):
+                        prepared[i].once()
+                    self.say(ready=i)
+                except Exception as error:
+                    self.say(error=f"{type(error).__name__}: {error}")
+                continue
+            samples, all_samples = [], []
+            time.sleep(max(0.0, order["start_s"] - time.monotonic()))
+            while time.monotonic() < order["end_s"]:
+                before = account()
+                started, ended = prepared[order["item"]].once()
+                if started >= order["start_s"] and ended <= order["end_s"]:
+                    all_samples.append(ended - started)
+                    if not is_disturbed(stolen_s(before, account(), cores=self.job["cores"]), ended - started):
+                        samples.append(ended - started)
+            # Ranks that share a core take it from each other: then that is what there is to measure.
+            self.say(samples=samples if len(samples) >= 3 else all_samples)
 
 
 if __name__ == "__main__":

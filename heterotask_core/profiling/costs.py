@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heterotask_core.errors import CalibrationError, ProfileError
 from heterotask_core.platform.model import Device, Link
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SCALE_BOUNDS = (0.01, 100.0)
 DISPATCH_BOUNDS_S = (0.0, 1.0)
+SIDE_BY_SIDE = 0.5
+"""Two lanes of which less than this share of the shorter one was hidden behind the longer one are one engine."""
 
 
 @dataclass(frozen=True)
@@ -71,34 +73,86 @@ class CostModel:
     links: Mapping[tuple[str, str], tuple[float, float]]
     """(source, target) memory → (latency in seconds, bandwidth in bytes a second)."""
     fingerprint: str = ""
+    slow_down: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    """(class key, variant, device name) → factor while all other devices of the host compute; missing: 1."""
+    engines: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """Link ends → what its transfers were measured to wait for: a device (its kernels), or a name of two links."""
 
     @staticmethod
     def from_profile(profile: Profile) -> CostModel:
-        """Take the medians and fitted links of a profile."""
+        """Take the medians, fitted links, slow-downs and shared engines of a profile."""
+        rows = list(profile.timings.iter_rows(named=True))
         timings = {
-            (r["class_key"], r["variant"], r["device_kind"], r["device_model"], r["cores"]): r["median_s"]
-            for r in profile.timings.filter(~profile.timings["busy"]).iter_rows(named=True)
+            (r["class_key"], r["variant"], r["device_kind"], r["device_model"], r["cores"]): r["median_s"] for r in rows
         }
         links = {
             (r["source"], r["target"]): (r["latency_s"], r["bandwidth_bytes_per_s"])
             for r in profile.links.iter_rows(named=True)
         }
-        return CostModel(timings, links, profile.fingerprint)
+        pairs = profile.pairs.filter(profile.pairs["overlap"] < SIDE_BY_SIDE).select("first", "second").rows()
+        return CostModel(
+            timings, links, profile.fingerprint, _slow_downs(rows, profile.busy.to_dicts()), _engines(pairs)
+        )
 
-    def task_s(self, class_key: str, variant: str, device: Device, *, what: str) -> float:
-        """Return the profiled time in seconds; raises :class:`ProfileError` naming ``what`` if there is none."""
+    def task_s(self, class_key: str, variant: str, device: Device, *, what: str, neighbours: float = 0.0) -> float:
+        """Return the profiled time in seconds while a share ``neighbours`` of the other devices compute (0 to 1).
+
+        Raises :class:`ProfileError` naming ``what`` if there is no timing.
+        """
         key = (class_key, variant, device.variant_kind, device.model, timing_cores(device))
         try:
-            return self.timings[key]
+            alone_s = self.timings[key]
         except KeyError:
             raise ProfileError(
                 f"{what}: the profile has no timing of variant {variant!r} on {device.name} ({device.model}); "
                 "run `heterotask profile` with the same application and devices"
             ) from None
+        return alone_s * (1.0 + neighbours * (self.slow_down.get((class_key, variant, device.name), 1.0) - 1.0))
 
     def link(self, link: Link) -> tuple[float, float]:
         """Return (latency in seconds, bandwidth in bytes a second); of an unmeasured link what the platform says."""
         return self.links.get((link.source, link.target), (link.latency_s, link.bandwidth_bytes_per_s))
+
+
+def _slow_downs(
+    timings: Sequence[Mapping[str, Any]], busy: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, str, str], float]:
+    """Return (class key, variant, device) → factor for every profiled class.
+
+    What was measured for one class and variant of a kernel stands for its others: of the same variant if there is
+    one, and of those for the class that is nearest in bytes.
+    """
+    found: dict[tuple[str, str, str], float] = {}
+    for row in timings:
+        kind = (row["kernel"], row["device_kind"], row["device_model"], row["cores"])
+        size = row["input_bytes"] + row["output_bytes"]
+        by_device: dict[str, list[tuple[tuple[bool, float], float]]] = {}
+        for b in busy:
+            if (b["kernel"], b["device_kind"], b["device_model"], b["cores"]) == kind:
+                distance = abs(math.log((b["bytes"] + 1) / (size + 1)))
+                by_device.setdefault(b["device"], []).append(((b["variant"] != row["variant"], distance), b["scale"]))
+        for device, choices in by_device.items():
+            found[row["class_key"], row["variant"], device] = min(choices)[1]
+    return found
+
+
+def _engines(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return what each link's transfers wait for, from the pairs of lanes that do not run side by side."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for first, second in pairs:
+        link = _ends(second)
+        if "→" not in first:
+            found[link] = (*found.get(link, ()), first)
+            continue
+        shared = " ↔ ".join(sorted((first, second)))
+        for ends in (_ends(first), link):
+            found[ends] = (*found.get(ends, ()), shared)
+    return found
+
+
+def _ends(text: str) -> tuple[str, str]:
+    source, _, target = text.partition("→")
+    return source, target
 
 
 def timing_cores(device: Device) -> int:

@@ -1,43 +1,52 @@
 """Profile a graph on a platform: time what the store lacks or holds stale, and return all that planning needs.
 
 Each (task class, variant, device model) is timed in a child process that is pinned like the rank that will run it,
-on inputs that the graph itself made. Timings are shared by all platforms with devices of that model; links belong
-to one platform.
+on inputs that the graph itself made. Timings are shared by all platforms with devices of that model; links, and what
+devices do to each other when all are busy, belong to one platform.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from heterotask_core.errors import ProfileError
-from heterotask_core.graph import Task, TaskGraph, class_key
-from heterotask_core.kernel import Variant, usable_variants
+from heterotask_core.graph import TaskGraph
 from heterotask_core.platform.model import Device, Platform
-from heterotask_core.profiling.capture import capture_inputs, encode_params
-from heterotask_core.profiling.costs import timing_cores
-from heterotask_core.profiling.links import Samples, child_environment, link_tables, measure_network
+from heterotask_core.profiling.busy import Window, lacking_windows, measure_busy, plan_windows, representatives
+from heterotask_core.profiling.capture import capture_inputs
+from heterotask_core.profiling.items import IDENTITY, Identity, Item, device_job, job_item, wanted_items
+from heterotask_core.profiling.links import Samples, link_sizes, link_tables, measure_network, pair_row
+from heterotask_core.profiling.memory import ROTATE_BYTES
+from heterotask_core.profiling.process import Child, EndedError, HangingError
+from heterotask_core.profiling.records import (
+    SUPERSEDED_BY,
+    Record,
+    fingerprint,
+    known_timings,
+    platform_record,
+    row_identity,
+    save_record,
+)
 from heterotask_core.profiling.samples import outliers, summarise
 from heterotask_core.store import Store
-from heterotask_core.tables import LINK_SAMPLES, LINKS, TIMING_SAMPLES, TIMINGS, read_table
+from heterotask_core.tables import BUSY, PAIRS, TIMING_SAMPLES, TIMINGS
 
-REMEDY = "delete its folder and run `heterotask profile` again"
+KERNEL_LIMIT_S = 120.0
+"""A kernel that gives no sample within this time is taken for hanging."""
+NOTABLE = 0.1
+"""Share of disturbed samples from which a profile comes with a note."""
+START_LIMIT_S = 120.0
+"""Start of a child, opening of its device, and each copy."""
 
-Identity = tuple[str, str, str, str, str, str, int]
-"""Class key, variant, its fingerprint, device kind, device model, driver, cores."""
-
-IDENTITY = ("class_key", "variant", "variant_fingerprint", "device_kind", "device_model", "driver", "cores")
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -51,17 +60,13 @@ class Profile:
     reused: int
     """Timings that the store had."""
     fingerprint: str
-    """Hash of all numbers above: equal profiles give equal plans."""
-
-
-@dataclass(frozen=True)
-class _Item:
-    """One timing to take: a representative of a class, a variant, the device to take it on."""
-
-    task: Task
-    variant: Variant
-    device: Device
-    identity: Identity
+    """Hash of all numbers: equal profiles give equal plans."""
+    busy: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BUSY))
+    """What devices that compute at the same time do to each other (schema BUSY)."""
+    pairs: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PAIRS))
+    """Lanes of a device used two at once (schema PAIRS)."""
+    notes: tuple[str, ...] = ()
+    """What a user should know: equal devices that are not equally fast."""
 
 
 def profile(
@@ -70,183 +75,218 @@ def profile(
     store: Store,
     *,
     budget_s: float = 20.0,
-    progress: Callable[[int, int], None] | None = None,
+    kernel_limit_s: float = KERNEL_LIMIT_S,
+    progress: Progress | None = None,
 ) -> Profile:
     """Return the profile, measuring at most about ``budget_s`` seconds beside start-up and compilation.
 
     ``progress`` is called with (timings taken, timings to take). What was measured is kept even if a later
-    timing fails. Raises :class:`ProfileError` naming kernel, variant and device of what failed.
+    timing fails. Raises :class:`ProfileError` naming kernel, variant and device of what failed, or gave no sample
+    within ``kernel_limit_s``.
     """
-    wanted = _wanted(graph, platform)
-    known = _stored(store)
+    wanted = wanted_items(graph, platform)
+    known = known_timings(store)
+    record = platform_record(store, platform)
     missing = [i for i in wanted.values() if i.identity not in known and i.device.kind != "emulated"]
-    links, link_samples = _stored_links(store, platform)
-    lacking = {(x.source, x.target) for x in platform.links} - set(links.select("source", "target").iter_rows())
-    if missing or lacking:
-        rows, samples, measured_links, errors = _measure(graph, platform, missing, lacking, budget_s, progress)
-        fresh_links, fresh_link_samples = link_tables(platform.links, measured_links)
-        links = pl.concat([links, fresh_links])
-        link_samples = pl.concat([link_samples, fresh_link_samples])
-        known |= {_identity(row): row for row in rows}
-        _save(store, platform, rows, samples, links, link_samples)
-        if errors:
-            raise ProfileError("; ".join(errors[:3]) + (f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""))
+    lacking = {(x.source, x.target) for x in platform.links} - set(record.links.select("source", "target").iter_rows())
+    work = _Work(graph, platform, wanted, record, known, budget_s, kernel_limit_s, progress)
+    if missing or lacking or work.windows():
+        with tempfile.TemporaryDirectory(prefix="heterotask-", dir=_scratch_folder(graph)) as name:
+            work.run(Path(name), missing, lacking)
+        save_record(store, platform, record)
+        if work.errors:
+            more = f" (and {len(work.errors) - 3} more)" if len(work.errors) > 3 else ""
+            raise ProfileError("; ".join(work.errors[:3]) + more)
     timings = pl.DataFrame([known[i] for i in wanted if i in known], TIMINGS, orient="row")
-    return Profile(timings, links, len(missing), len(timings) - len(missing), _fingerprint(timings, links))
+    digest = fingerprint(timings, record.links, record.busy, record.pairs)
+    return Profile(
+        timings,
+        record.links,
+        len(missing),
+        len(timings) - len(missing),
+        digest,
+        busy=record.busy,
+        pairs=record.pairs,
+        notes=work.notes,
+    )
 
 
-def _wanted(graph: TaskGraph, platform: Platform) -> dict[Identity, _Item]:
-    wanted: dict[Identity, _Item] = {}
-    fingerprints: dict[int, str] = {}
-    seen: set[tuple[str, tuple[str, ...]]] = set()
-    for task in graph:
-        key = class_key(task)
-        if (key, task.on) in seen:
-            continue
-        seen.add((key, task.on))
-        for device in platform.devices:
-            if task.on and device.name not in task.on and device.node not in task.on:
-                continue
-            for variant in usable_variants(
-                task.kernel,
-                params=task.params,
-                shapes=task.shapes(),
-                device_kind=device.variant_kind,
-                cores=len(device.core_ids),
-                exact=graph.exact,
-            ):
-                if id(variant) not in fingerprints:
-                    fingerprints[id(variant)] = variant.fingerprint()
-                identity = (
-                    key,
-                    variant.name,
-                    fingerprints[id(variant)],
-                    device.variant_kind,
-                    device.model,
-                    device.driver,
-                    timing_cores(device),
-                )
-                wanted.setdefault(identity, _Item(task, variant, device, identity))
-    return wanted
+class _Work:
+    """One measuring session: what it finds goes into the record and the known timings."""
 
+    def __init__(
+        self,
+        graph: TaskGraph,
+        platform: Platform,
+        wanted: Mapping[Identity, Item],
+        record: Record,
+        known: dict[Identity, dict[str, Any]],
+        budget_s: float,
+        kernel_limit_s: float,
+        progress: Progress | None,
+    ) -> None:
+        self.graph, self.platform, self.wanted, self.record, self.known = graph, platform, wanted, record, known
+        self.budget_s, self.kernel_limit_s, self.progress = budget_s, kernel_limit_s, progress
+        self.rotate_bytes = min(ROTATE_BYTES, sum(item.size_bytes for item in graph.items))
+        self.files: dict[tuple[int, str, int], Path] = {}
+        self.errors: list[str] = []
+        self.notes: tuple[str, ...] = ()
+        self._total = self._done = 0
+        self._samples = [0, 0]
+        """Disturbed samples, all samples."""
 
-def _measure(
-    graph: TaskGraph,
-    platform: Platform,
-    missing: list[_Item],
-    lacking: set[tuple[str, str]],
-    budget_s: float,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[tuple[str, str], Samples], list[str]]:
-    rows: list[dict[str, Any]] = []
-    samples: list[dict[str, Any]] = []
-    links: dict[tuple[str, str], Samples] = {}
-    errors: list[str] = []
-    done = 0
-    with tempfile.TemporaryDirectory(prefix="heterotask-", dir=_scratch_folder(missing)) as name:
-        folder = Path(name)
-        files = capture_inputs(graph, [i.task for i in missing], folder)
-        if lacking & _network(platform):
-            links |= {ends: s for ends, s in measure_network(platform, folder).items() if ends in lacking}
-        for device in platform.devices:
+    def windows(self) -> list[Window]:
+        """The windows that the record lacks, as far as the timings known now tell."""
+        rows = self.record.busy.select([*IDENTITY, "device"]).iter_rows()
+        return lacking_windows(plan_windows(self.graph, self.platform, self.wanted, self.known), set(rows))
+
+    def run(self, folder: Path, missing: list[Item], lacking: set[tuple[str, str]]) -> None:
+        self._total = len(missing)
+        companions = self._companions(lacking)
+        tasks = [i.task for i in missing] + [i.task for i in companions.values()]
+        self.files = capture_inputs(self.graph, [*tasks, *representatives(self.graph).values()], folder)
+        measured: dict[tuple[str, str], Samples] = {}
+        pairs: list[dict[str, Any]] = []
+        if lacking & {(x.source, x.target) for x in self.platform.links if x.kind == "network"}:
+            samples, both = measure_network(self.platform, folder)
+            measured |= {ends: s for ends, s in samples.items() if ends in lacking}
+            pairs += both
+        rows: list[dict[str, Any]] = []
+        raw: list[dict[str, Any]] = []
+        for device in self.platform.devices:
             items = [i for i in missing if i.device is device]
             ends = {"in": (device.node, device.memory), "out": (device.memory, device.node)}
-            wants_links = device.kind != "emulated" and bool(lacking & set(ends.values()))
-            if not items and not wants_links:
-                continue
-            job = {
-                "kind": device.kind,
-                "selector": device.selector,
-                "cores": max(1, len(device.core_ids)),
-                "core_ids": device.core_ids,
-                "slice_s": budget_s / max(1, len(missing)),
-                "items": [_job_item(i, files) for i in items],
-                "link": wants_links,
-                "output_dir": str(folder),
-            }
-            with closing(_run_child(job, device, folder)) as answers:
-                for answer in answers:
-                    if "link" in answer:
-                        links.setdefault(ends[answer["link"]], {})[answer["size_bytes"]] = answer["samples"]
-                        continue
+            sizes = (
+                link_sizes(device, self.platform) if device.kind != "emulated" and lacking & set(ends.values()) else ()
+            )
+            companion = companions.get(device.name) if sizes else None
+            while items or sizes:
+                items, sizes = self._on_device(
+                    device, items, companion, sizes, folder, rows=rows, raw=raw, links=measured, pairs=pairs, ends=ends
+                )
+        links, link_samples = link_tables(self.platform.links, measured)
+        self.record.add("timings", pl.DataFrame(rows, TIMINGS, orient="row"), SUPERSEDED_BY)
+        self.record.add("samples", pl.DataFrame(raw, TIMING_SAMPLES, orient="row"), SUPERSEDED_BY)
+        self.record.add("links", links, ["source", "target"])
+        self.record.add("link_samples", link_samples, ["source", "target"])
+        self.record.add("pairs", pl.DataFrame(pairs, PAIRS, orient="row"), ["first", "second"])
+        self.known |= {row_identity(row): row for row in rows}
+        if self._samples[0] > NOTABLE * self._samples[1]:
+            self.notes = (
+                f"{self._samples[0]} of {self._samples[1]} samples were disturbed: something else computed on the "
+                "same cores (marked, and left out where enough others remained); profile again on a quiet machine",
+            )
+        windows = self.windows()
+        if windows and not self.errors:
+            try:
+                busy, notes = measure_busy(
+                    windows,
+                    self.known,
+                    self.platform,
+                    self.files,
+                    folder,
+                    rotate_bytes=self.rotate_bytes,
+                    limit_s=self.kernel_limit_s,
+                )
+            except ProfileError as error:
+                self.errors.append(str(error))
+            else:
+                self.notes += notes
+                self.record.add("busy", pl.DataFrame(busy, BUSY, orient="row"), [*SUPERSEDED_BY, "device"])
+
+    def _companions(self, lacking: set[tuple[str, str]]) -> dict[str, Item]:
+        """Device → what it computes beside copies: a kernel that only reads and writes, with the largest arrays."""
+        found: dict[str, Item] = {}
+        for device in self.platform.devices:
+            if {(device.node, device.memory), (device.memory, device.node)} & lacking:
+                fits = [
+                    i
+                    for i in self.wanted.values()
+                    if i.device is device
+                    and not i.task.kernel.updates
+                    and not i.task.kernel.sink
+                    and not i.variant.on_host
+                ]
+                if fits:
+                    found[device.name] = max(fits, key=lambda i: i.size_bytes)
+        return found
+
+    def _on_device(
+        self,
+        device: Device,
+        items: list[Item],
+        companion: Item | None,
+        sizes: tuple[int, ...],
+        folder: Path,
+        *,
+        rows: list[dict[str, Any]],
+        raw: list[dict[str, Any]],
+        links: dict[tuple[str, str], Samples],
+        pairs: list[dict[str, Any]],
+        ends: dict[str, tuple[str, str]],
+    ) -> tuple[list[Item], tuple[int, ...]]:
+        """Run one child; return the items and link sizes left for another one because a kernel hung or crashed."""
+        described = [job_item(i, self.files) for i in items]
+        if companion is not None:
+            described.append(job_item(companion, self.files, companion=True))
+        job = device_job(device, described, folder, rotate_bytes=self.rotate_bytes) | {
+            "slice_s": self.budget_s / max(1, self._total),
+            "link_sizes_bytes": sizes,
+        }
+        started = -1
+        names = {"compute": device.name, "in": "→".join(ends["in"]), "out": "→".join(ends["out"])}
+        with closing(Child(job, device, folder)) as child:
+            limit_s = START_LIMIT_S
+            while True:
+                try:
+                    answer = child.answer(limit_s)
+                except (HangingError, EndedError) as error:
+                    if started < 0:
+                        # Not a kernel's fault: the device cannot be opened, or copies fail.
+                        self.errors.append(str(error))
+                        return [], ()
+                    self._failed(items[started], str(error))
+                    return items[started + 1 :], sizes
+                if answer is None:
+                    return [], ()
+                if "started" in answer:
+                    started, limit_s = answer["started"], self.kernel_limit_s
+                elif "item" in answer:
+                    started, limit_s = -1, START_LIMIT_S
                     item = items[answer["item"]]
-                    done += 1
-                    if progress is not None:
-                        progress(done, len(missing))
                     if "error" in answer:
-                        errors.append(
-                            f"kernel {item.task.kernel.name!r}, variant {item.variant.name!r} failed on {device.name} "
-                            f"(task {item.task.name!r}): {answer['error']}"
-                        )
+                        self._failed(item, answer["error"])
                         continue
+                    self._samples[0] += sum(answer["disturbed"])
+                    self._samples[1] += len(answer["disturbed"])
                     rows.append(_row(item, answer))
-                    samples += _sample_rows(item, answer)
-    return rows, samples, links, errors
+                    raw += _sample_rows(item, answer)
+                    self._advance()
+                elif "link" in answer:
+                    links.setdefault(ends[answer["link"]], {})[answer["size_bytes"]] = answer["samples"]
+                else:
+                    first, second = (names[name] for name in answer["pair"])
+                    pairs.append(pair_row(first, second, answer["first_s"], answer["second_s"], answer["together_s"]))
+
+    def _failed(self, item: Item, reason: str) -> None:
+        self.errors.append(f"{item.describe()}: {reason}")
+        self._advance()
+
+    def _advance(self) -> None:
+        self._done += 1
+        if self.progress is not None:
+            self.progress(self._done, self._total)
 
 
-def _scratch_folder(missing: list[_Item]) -> Path | None:
-    """Return /dev/shm if the captured inputs leave half of it free, else None for the usual temporary folder."""
-    tasks = {i.task.index: i.task for i in missing}
-    size_bytes = sum(v.item.size_bytes for task in tasks.values() for v in task.inputs)
+def _scratch_folder(graph: TaskGraph) -> Path | None:
+    """Return /dev/shm if the graph's data would leave half of it free, else None for the usual temporary folder."""
+    size_bytes = sum(item.size_bytes for item in graph.items)
     shared = Path("/dev/shm")
     return shared if shared.is_dir() and shutil.disk_usage(shared).free > 2 * size_bytes else None
 
 
-def _network(platform: Platform) -> set[tuple[str, str]]:
-    return {(x.source, x.target) for x in platform.links if x.kind == "network"}
-
-
-def _job_item(item: _Item, files: dict[tuple[int, str, int], Path]) -> dict[str, Any]:
-    task = item.task
-    arguments = []
-    for a in task.arguments:
-        file = files.get((task.index, a.role, a.position))
-        arguments.append(
-            {
-                "role": a.role,
-                "index": a.position,
-                "shape": a.item.shape,
-                "dtype": a.item.dtype,
-                "is_list": a.is_list,
-                "updated": a.reads is not None and a.makes is not None,
-                "file": None if file is None else str(file),
-            }
-        )
-    return {
-        "module": task.kernel.module,
-        "kernel": task.kernel.name,
-        "variant": item.variant.name,
-        "sink": task.kernel.sink,
-        "params": encode_params(task),
-        "arguments": arguments,
-    }
-
-
-def _run_child(job: dict[str, Any], device: Device, folder: Path) -> Generator[dict[str, Any], None, None]:
-    job_file, error_file = folder / f"{device.name}.json", folder / f"{device.name}.stderr"
-    job_file.write_text(json.dumps(job))
-    command = [sys.executable, "-m", "heterotask_core.profiling.child", str(job_file)]
-    with error_file.open("w") as stderr:
-        child = subprocess.Popen(
-            command, env=child_environment(job["cores"]), stdout=subprocess.PIPE, stderr=stderr, text=True
-        )
-        assert child.stdout is not None
-        try:
-            for line in child.stdout:
-                yield json.loads(line)
-            code = child.wait()
-        finally:
-            # The caller may stop early, or be interrupted: never leave a child that computes.
-            child.kill()
-            child.wait()
-            child.stdout.close()
-    if code:
-        reason = (error_file.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
-        raise ProfileError(f"timing on {device.name} ({device.model}) ended with exit code {code}: {reason}")
-
-
-def _row(item: _Item, answer: dict[str, Any]) -> dict[str, Any]:
-    summary = summarise(answer["samples"])
+def _row(item: Item, answer: dict[str, Any]) -> dict[str, Any]:
+    summary = summarise(undisturbed(answer))
     return dict(zip(IDENTITY, item.identity, strict=True)) | {
         "kernel": item.task.kernel.name,
         "busy": False,
@@ -261,72 +301,23 @@ def _row(item: _Item, answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sample_rows(item: _Item, answer: dict[str, Any]) -> list[dict[str, Any]]:
+def _sample_rows(item: Item, answer: dict[str, Any]) -> list[dict[str, Any]]:
     common = dict(zip(IDENTITY, item.identity, strict=True)) | {
         "kernel": item.task.kernel.name,
         "device": item.device.name,
         "busy": False,
     }
-    marks = outliers(answer["samples"])
-    cold = common | {"sample": -1, "duration_s": answer["cold_s"], "outlier": False, "cold": True}
+    kept = undisturbed(answer)
+    # Among samples in the same state: those disturbed would hide how far off others are.
+    limit_s = max(s for s, out in zip(kept, outliers(kept), strict=True) if not out)
+    cold = common | {"sample": -1, "duration_s": answer["cold_s"], "outlier": False, "disturbed": False, "cold": True}
     return [cold] + [
-        common | {"sample": n, "duration_s": s, "outlier": bool(mark), "cold": False}
-        for n, (s, mark) in enumerate(zip(answer["samples"], marks, strict=True))
+        common | {"sample": n, "duration_s": s, "outlier": s > limit_s, "disturbed": bad, "cold": False}
+        for n, (s, bad) in enumerate(zip(answer["samples"], answer["disturbed"], strict=True))
     ]
 
 
-def _identity(row: dict[str, Any]) -> Identity:
-    return tuple(row[name] for name in IDENTITY)
-
-
-def _stored(store: Store) -> dict[Identity, dict[str, Any]]:
-    known: dict[Identity, dict[str, Any]] = {}
-    for key in store.list("profiles"):
-        folder = store.find("profiles", key)
-        if folder is not None:
-            table = read_table(folder / "timings.parquet", TIMINGS, remedy=REMEDY)
-            known |= {_identity(row): row for row in table.filter(~pl.col("busy")).iter_rows(named=True)}
-    return known
-
-
-def _stored_links(store: Store, platform: Platform) -> tuple[pl.DataFrame, pl.DataFrame]:
-    folder = store.find("profiles", platform.fingerprint())
-    if folder is None:
-        return pl.DataFrame(schema=LINKS), pl.DataFrame(schema=LINK_SAMPLES)
-    return (
-        read_table(folder / "links.parquet", LINKS, remedy=REMEDY),
-        read_table(folder / "link_samples.parquet", LINK_SAMPLES, remedy=REMEDY),
-    )
-
-
-def _save(
-    store: Store,
-    platform: Platform,
-    rows: list[dict[str, Any]],
-    samples: list[dict[str, Any]],
-    links: pl.DataFrame,
-    link_samples: pl.DataFrame,
-) -> None:
-    """Replace the platform's record: its older timings, those superseded left out, and the new ones."""
-    timings = pl.DataFrame(rows, TIMINGS, orient="row")
-    raw = pl.DataFrame(samples, TIMING_SAMPLES, orient="row")
-    key = platform.fingerprint()
-    folder = store.find("profiles", key)
-    if folder is not None:
-        same = [name for name in IDENTITY if name not in ("variant_fingerprint", "driver")]
-        before = read_table(folder / "timings.parquet", TIMINGS, remedy=REMEDY)
-        raw_before = read_table(folder / "samples.parquet", TIMING_SAMPLES, remedy=REMEDY)
-        timings = pl.concat([before.join(timings, on=same, how="anti"), timings])
-        raw = pl.concat([raw_before.join(raw, on=same, how="anti"), raw])
-    with store.new_record("profiles", key, platform=key) as target:
-        timings.write_parquet(target / "timings.parquet")
-        raw.write_parquet(target / "samples.parquet")
-        links.write_parquet(target / "links.parquet")
-        link_samples.write_parquet(target / "link_samples.parquet")
-
-
-def _fingerprint(timings: pl.DataFrame, links: pl.DataFrame) -> str:
-    digest = hashlib.sha256()
-    for table in (timings.sort(IDENTITY), links.sort("source", "target")):
-        digest.update(json.dumps(table.to_dicts(), sort_keys=True).encode())
-    return digest.hexdigest()[:16]
+def undisturbed(answer: Mapping[str, Any]) -> list[float]:
+    """Return the samples that count: those without other load, or all where there are fewer than three."""
+    kept = [s for s, bad in zip(answer["samples"], answer["disturbed"], strict=True) if not bad]
+    return kept if len(kept) >= 3 else list(answer["samples"])

@@ -1,8 +1,9 @@
-"""Statistics of timing samples: outliers, robust summary, and the fit of a link."""
+"""Statistics of timing samples: outliers, robust summary, when to stop, and the fit of a link."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,11 @@ import numpy.typing as npt
 
 OUTLIER_SIGMAS = 5.0
 MAD_TO_SIGMA = 1.4826
+CONFIDENCE = 0.95
+PRECISE = 0.02
+"""Half width of the median's confidence interval, relative to the median, at which measuring stops."""
+DEVIANT = 0.05
+"""Equal devices may differ by this much, or by three times their spread, before one is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,50 @@ def summarise(durations_s: Sequence[float]) -> Summary:
     kept = values[~outliers(values.tolist())]
     median = float(np.median(kept))
     return Summary(median, float(np.median(np.abs(kept - median))), float(np.percentile(kept, 95)), len(kept))
+
+
+def median_interval(durations_s: Sequence[float]) -> tuple[float, float]:
+    """Return a confidence interval of the median of at least one sample, without assuming a distribution.
+
+    The ends are order statistics with at least 95 % coverage (binomial); with fewer than six samples that is more
+    than there are, and the ends are the extremes.
+    """
+    values = sorted(durations_s)
+    n = len(values)
+    outside, rank = 0.0, 0
+    # P(fewer than rank of n samples lie below the median), both sides.
+    while rank < n // 2 and 2.0 * (outside + math.comb(n, rank) * 0.5**n) <= 1.0 - CONFIDENCE:
+        outside += math.comb(n, rank) * 0.5**n
+        rank += 1
+    low = max(0, rank - 1)
+    return values[low], values[n - 1 - low]
+
+
+def settled(durations_s: Sequence[float]) -> bool:
+    """Return whether the median of the samples that are no outliers is known to within ``PRECISE``; at least six."""
+    values = np.asarray(durations_s, np.float64)
+    if len(values) < 6:
+        return False
+    kept = values[~outliers(durations_s)]
+    low, high = median_interval(kept.tolist())
+    return len(kept) >= 6 and (high - low) / 2.0 <= PRECISE * float(np.median(kept))
+
+
+def deviants(samples_s: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return which of several equal devices is off, and by what factor of the median of them all.
+
+    ``samples_s``: device → its times of one kernel. Off is a device whose median differs from the devices' median
+    by more than three times the typical spread of a device, and by more than ``DEVIANT``. Of two devices that
+    differ only the slower one is named: a device is slowed down by something, never sped up.
+    """
+    summaries = {name: summarise(values) for name, values in samples_s.items() if values}
+    if len(summaries) < 2:
+        return {}
+    medians = [x.median_s for x in summaries.values()]
+    middle = min(medians) if len(medians) == 2 else float(np.median(medians))
+    spread = MAD_TO_SIGMA * float(np.median([x.mad_s for x in summaries.values()]))
+    limit = max(3.0 * spread, DEVIANT * middle)
+    return {name: x.median_s / middle for name, x in summaries.items() if abs(x.median_s - middle) > limit}
 
 
 def fit_link(sizes_bytes: Sequence[int], durations_s: Sequence[float]) -> LinkFit:

@@ -393,23 +393,25 @@ class _Lowering:
         return old if self.residencies[old].slot == self.residencies[new].slot else -1
 
     def capacity_lanes(self) -> dict[str, list[int]]:
-        """Link lanes that several issue lanes share, with their ops in order."""
-        by_ends = {(x.source, x.target): x.lanes for x in self.platform.links}
-        members: dict[str, list[int]] = defaultdict(list)
-        issue: dict[str, set[str]] = defaultdict(set)
-        names = self.problem.memory_names
+        """Lanes of the problem that several issue lanes share (a bus, an engine), with their ops in order."""
+        problem = self.problem
+        links = {(x.source, x.target): i for i, x in enumerate(self.platform.links)}
+        members: dict[int, list[int]] = defaultdict(list)
+        names = problem.memory_names
         for i, o in enumerate(self.ops):
-            if o.kind == OpKind.KERNEL or self.residencies[o.source].memory == self.residencies[o.target].memory:
+            if o.kind == OpKind.KERNEL:
+                d = int(self.schedule.task_device[o.task])
+                lanes = problem.device_lanes[problem.device_lane_ptr[d] : problem.device_lane_ptr[d + 1]]
+            elif self.residencies[o.source].memory != self.residencies[o.target].memory:
+                source, target = self.residencies[o.source].memory, self.residencies[o.target].memory
+                x = links[names[source], names[target]]
+                lanes = problem.link_lanes[problem.link_lane_ptr[x] : problem.link_lane_ptr[x + 1]]
+            else:
                 continue
-            ends = (names[self.residencies[o.source].memory], names[self.residencies[o.target].memory])
-            for lane in by_ends[ends]:
+            for lane in lanes.tolist():
                 members[lane].append(i)
-                issue[lane] |= set(o.lanes)
-        return {
-            f"{k}.bus": v
-            for k, v in sorted(members.items())
-            if not set.intersection(*(set(self.ops[i].lanes) for i in v))
-        }
+        shared = [k for k, v in members.items() if not set.intersection(*(set(self.ops[i].lanes) for i in v))]
+        return {f"{name}.bus": members[k] for name, k in sorted((problem.lane_names[k], k) for k in shared)}
 
     def calls(self) -> tuple[tuple[KernelCall, ...], I32]:
         known: dict[str, int] = {}

@@ -12,6 +12,7 @@ from heterotask_core.kernel import Kernel, Variant
 from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
+from heterotask_core.profiling.costs import CostModel
 from heterotask_core.program.lower import lower
 
 NODES = ("n0", "n1", "n2")
@@ -40,10 +41,10 @@ JOIN = _kernel("join", reads=("xs",), updates=("y",))
 BUMP = _kernel("bump", updates=("y",))
 
 
-class Costs:
+class Costs(CostModel):
     """Fixed costs in place of a profile."""
 
-    def task_s(self, key, variant, device, *, what):
+    def task_s(self, key, variant, device, **_):
         return 1e-3
 
     def link(self, link):
@@ -148,6 +149,6 @@ def list_schedule(problem, platform, rng):
 def random_program(seed, *, n_tasks=14, n_nodes=2):
     rng = random.Random(seed)
     graph, machine = random_graph(rng, n_tasks), platform(n_nodes)
-    problem = build_problem(graph, machine, Costs())
+    problem = build_problem(graph, machine, Costs({}, {}))
     schedule = list_schedule(problem, machine, rng)
     return lower(graph, machine, problem, schedule), schedule

@@ -15,6 +15,7 @@ from heterotask_core.kernel import Kernel, Variant
 from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
+from heterotask_core.profiling.costs import CostModel
 from heterotask_core.program.lower import lower
 from heterotask_core.report.breakdown import critical_path, decompose, deviations
 from heterotask_core.report.gantt import gantt_svg
@@ -35,10 +36,10 @@ MAKE = Kernel("make", __name__, writes=("y",), variants=CPU)
 USE = Kernel("use", __name__, reads=("x",), writes=("y",), variants=CPU)
 
 
-class Costs:
+class Costs(CostModel):
     """One second a task; 1 byte a millisecond over the network."""
 
-    def task_s(self, key, variant, device, *, what):
+    def task_s(self, key, variant, device, **_):
         return 1.0
 
     def link(self, link):
@@ -62,7 +63,7 @@ def program():
     schedule = Schedule(
         "test", 0, 1, i32(0, 1), i32(0, 0), f64(0.0, 1.5), f64(1.0, 3.5), i32(0), i32(0), f64(1.0), f64(1.5), 3.5, 0.0
     )
-    return lower(graph, machine, build_problem(graph, machine, Costs()), schedule)
+    return lower(graph, machine, build_problem(graph, machine, Costs({}, {})), schedule)
 
 
 @pytest.fixture

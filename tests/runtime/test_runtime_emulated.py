@@ -17,6 +17,7 @@ from heterotask_core.planning.base import Budget
 from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.planning.registry import planner
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
+from heterotask_core.profiling.costs import CostModel
 from heterotask_core.program.lower import lower
 from heterotask_core.program.model import LaneKind, OpKind
 from heterotask_core.program.verify import verify
@@ -25,10 +26,10 @@ from heterotask_core.runtime.job import execute
 N = 300
 
 
-class Costs:
+class Costs(CostModel):
     """Fixed costs in place of a profile: near equal, so that every device gets work."""
 
-    def task_s(self, key, variant, device, *, what):
+    def task_s(self, key, variant, device, **_):
         return {"cpu": 1e-3, "opencl": 5e-4}[device.variant_kind]
 
     def link(self, link):
@@ -78,7 +79,7 @@ def random_graph(seed: int, n_tasks: int) -> tuple[TaskGraph, list[np.ndarray]]:
 
 
 def program_of(graph: TaskGraph, platform: Platform):
-    problem = build_problem(graph, platform, Costs())
+    problem = build_problem(graph, platform, Costs({}, {}))
     program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))
     verify(program)
     return program

@@ -15,6 +15,7 @@ from heterotask_core.planning.base import Budget
 from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.planning.registry import planner
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
+from heterotask_core.profiling.costs import CostModel
 from heterotask_core.program.lower import lower
 from heterotask_core.runtime.job import execute
 
@@ -22,10 +23,10 @@ pytestmark = pytest.mark.mpi
 N = 5000
 
 
-class Costs:
+class Costs(CostModel):
     """Fixed costs in place of a profile: near equal, so that every device gets work."""
 
-    def task_s(self, key, variant, device, *, what):
+    def task_s(self, key, variant, device, **_):
         return {"cpu": 1e-3, "opencl": 5e-4}[device.kind]
 
     def link(self, link):
@@ -76,7 +77,7 @@ def _random_graph(rng: random.Random, n_tasks: int) -> tuple[TaskGraph, list[np.
 def test_planned_graphs_give_what_serial_execution_gives(tmp_path, seed):
     graph, values = _random_graph(random.Random(seed), 30)
     platform = _platform()
-    problem = build_problem(graph, platform, Costs())
+    problem = build_problem(graph, platform, Costs({}, {}))
     program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))
     assert set(program.task_device.tolist()) == set(range(len(platform.devices)))
     result = execute(program, platform, output_dir=tmp_path, repeats=2, timeout_s=60)
