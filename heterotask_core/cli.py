@@ -171,45 +171,6 @@ def profile_command(
         print(profile_text(profiled))
 
 
-@app.command("plan")
-def plan_command(
-    application: Annotated[str | None, typer.Argument(help="Application; or give --instance.")] = None,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    hosts: HostsOption = "",
-    launcher: LauncherOption = "",
-    store: StoreOption = DEFAULT_STORE,
-    planner: PlannerOption = "portfolio",
-    evaluations: EvaluationsOption = None,
-    time_budget: TimeBudgetOption = None,
-    seed: SeedOption = 0,
-    instance: Annotated[
-        Path | None, typer.Option("--instance", help="Plan a heterotask-instance/1 file instead.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="With --instance: where to write the heterotask-plan/1.")
-    ] = None,
-    profile_budget: ProfileBudgetOption = 20.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Plan an application, or an instance file, and say how good the plan is."""
-    budget = _budget(evaluations, time_budget, seed)
-    if instance is not None:
-        _plan_instance(instance, out, planner, budget, as_json)
-        return
-    if application is None:
-        raise typer.BadParameter("name an application or give --instance FILE")
-    from heterotask_core.stages import plan_stage, profile_stage
-
-    workflow, opened = open_workflow(application, param, devices, nodes, store)
-    with _progress("profiling", quiet=as_json) as advance:
-        profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
-    plan = plan_stage(workflow, profiled, opened, planner=planner, budget=budget)
-    facts = _plan_facts(plan)
-    _print_json(facts) if as_json else print(_plan_line(facts))
-
-
 @app.command("execute")
 def execute_command(
     application: AppArgument,
@@ -331,33 +292,6 @@ def _budget(evaluations: int | None, time_budget: float | None, seed: int) -> Bu
     return Budget(evaluations=evaluations, time_s=time_budget, seed=seed)
 
 
-def _plan_instance(instance: Path, out: Path | None, planner: str, budget: Budget, as_json: bool) -> None:
-    from heterotask_core.planning.instance import read_instance
-    from heterotask_core.planning.plan_file import write_plan
-    from heterotask_core.planning.registry import planner as find_planner
-
-    problem = read_instance(instance)
-    schedule = find_planner(planner).plan(problem, budget=budget)
-    if out is not None:
-        write_plan(out, problem, schedule)
-    facts = {
-        "instance": problem.name,
-        "planner": schedule.planner,
-        "makespan_s": schedule.makespan_s,
-        "lower_bound_s": schedule.lower_bound_s,
-        "evaluations": schedule.evaluations,
-        "transfers": len(schedule.transfer_version),
-        "out": None if out is None else str(out),
-    }
-    if as_json:
-        _print_json(facts)
-    else:
-        above = _above(schedule.makespan_s, schedule.lower_bound_s)
-        print(f"{problem.name}: {schedule.planner} makespan {schedule.makespan_s:.6g} s, {above}")
-        if out is not None:
-            print(f"plan: {out}")
-
-
 def _plan_facts(plan: Plan) -> dict[str, Any]:
     return {
         "folder": str(plan.folder),
@@ -435,6 +369,9 @@ def _print_json(value: Any) -> None:
 
 def main() -> None:
     """Run the command line; an error of ours is one line on stderr and exit code 1."""
+    from heterotask_core.commands.register import register
+
+    register(app)
     for entry in entry_points(group="heterotask.commands"):
         app.command(entry.name)(entry.load())
     try:

@@ -16,16 +16,21 @@ LARGEST_PROGRAM = 200_000
 
 
 def lower_bound(problem: Problem) -> float:
-    """Return the larger of the critical path of smallest costs and the area bound, in seconds."""
+    """Return the largest of the lower bounds, in seconds."""
+    return max(bounds(problem).values(), default=0.0)
+
+
+def bounds(problem: Problem) -> dict[str, float]:
+    """Return lower bounds in seconds by name: the critical path of smallest costs, the area."""
     if not problem.n_tasks:
-        return 0.0
+        return {}
     least = problem.cost_s.min(axis=1)[problem.task_class]
     pointer, target, _, _ = edges(problem)
     earliest = np.zeros(problem.n_tasks)
     for t in range(problem.n_tasks):
         successors = target[pointer[t] : pointer[t + 1]]
         earliest[successors] = np.maximum(earliest[successors], earliest[t] + least[t])
-    return float(max((earliest + least).max(), _area_s(problem)))
+    return {"critical path": float((earliest + least).max()), "area": _area_s(problem)}
 
 
 def _area_s(problem: Problem) -> float:
