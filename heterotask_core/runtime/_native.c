@@ -1,15 +1,16 @@
-/* The part of a rank that Python is too slow for: completion flags, and walking a lane of host calls.
+/* The part of a rank that Python is too slow for: completion flags, walking a lane of host calls, carrying transfers.
  *
  * Flags are 64-bit words in memory shared by processes, one cache line each, holding the epoch in which an op
  * was last completed. A writer stores with release, a reader loads with acquire: what was written before the flag
  * is there for whoever has seen it, on every architecture. Addresses come from Python as integers; their owner
- * keeps the memory mapped while a call runs. walker.py describes the layout of `struct lane`.
+ * keeps the memory mapped while a call runs. walker.py and courier.py lay out `struct lane` and `struct courier`.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 #include <sched.h>
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 enum { LINE_WORDS = 8, ROUNDS = 64 };
@@ -181,6 +182,141 @@ static PyObject *poll(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
     return PyLong_FromLong(ready);
 }
 
+/* A send or receive lane of a courier. Handles are those of persistent requests, one an op, in lane order. */
+struct route {
+    int64_t n, issued, done;
+    const int32_t *ops;
+    const int64_t *dep_ptr;
+    const int32_t *deps;
+    const char *handles;
+    uint64_t *counters;
+};
+
+struct courier {
+    int64_t n_routes;
+    uint64_t epoch;
+    uint64_t *flags, *aborted;
+    double *start_s, *finish_s;
+    int (*start)(void *request);
+    int (*testsome)(int count, void *requests, int *done, int *indices, void *statuses);
+    int64_t handle_bytes, window;
+    /* Posted and not complete: handles, (route, op) pairs, times of posting; room for window * n_routes. */
+    int64_t n_active;
+    char *active;
+    int64_t *active_ops;
+    double *posted_s;
+    int *indices;
+    void *statuses;
+    int64_t spin_ns, idle_ns, sleep_ns;
+    struct route routes[];
+};
+
+enum { DONE, QUIET, ABORTED, ERROR };
+
+/* Post the heads of a route that may start; return how many, or −1 where MPI refuses. */
+static int64_t post(struct courier *c, int64_t which)
+{
+    struct route *r = &c->routes[which];
+    int64_t before = r->issued;
+    while (r->issued < r->n && r->issued - r->done < c->window) {
+        int64_t dep = r->dep_ptr[r->issued];
+        if (!complete(c->flags, c->epoch, r->deps, &dep, r->dep_ptr[r->issued + 1]))
+            break;
+        char *handle = c->active + c->n_active * c->handle_bytes;
+        memcpy(handle, r->handles + r->issued * c->handle_bytes, c->handle_bytes);
+        c->active_ops[2 * c->n_active] = which;
+        c->active_ops[2 * c->n_active + 1] = r->ops[r->issued];
+        c->posted_s[c->n_active] = 1e-9 * (double)now_ns();
+        if (c->start(handle))
+            return -1;
+        c->n_active++;
+        r->issued++;
+        store(r->counters, r->counters[0] + 1);
+    }
+    return r->issued - before;
+}
+
+/* Publish what is complete; return how many, or −1 where MPI reports an error. */
+static int collect(struct courier *c)
+{
+    int done = 0;
+    if (c->n_active == 0)
+        return 0;
+    if (c->testsome((int)c->n_active, c->active, &done, c->indices, c->statuses))
+        return -1;
+    for (int i = 0; i < done; i++) {
+        int at = c->indices[i];
+        struct route *r = &c->routes[c->active_ops[2 * at]];
+        int64_t op = c->active_ops[2 * at + 1];
+        c->start_s[op] = c->posted_s[at];
+        c->finish_s[op] = 1e-9 * (double)now_ns();
+        store(c->flags + op * LINE_WORDS, c->epoch);
+        r->done++;
+        store(r->counters + 1, r->counters[1] + 1);
+        c->active_ops[2 * at] = -1;
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; done > 0 && i < c->n_active; i++) {
+        if (c->active_ops[2 * i] < 0)
+            continue;
+        if (kept < i) {
+            memcpy(c->active + kept * c->handle_bytes, c->active + i * c->handle_bytes, c->handle_bytes);
+            c->active_ops[2 * kept] = c->active_ops[2 * i];
+            c->active_ops[2 * kept + 1] = c->active_ops[2 * i + 1];
+            c->posted_s[kept] = c->posted_s[i];
+        }
+        kept++;
+    }
+    if (done > 0)
+        c->n_active = kept;
+    return done;
+}
+
+/* Carry until all is done, or nothing has moved for a while: then the caller looks around and calls again. */
+static int carry_on(struct courier *c)
+{
+    int64_t since_ns = now_ns();
+    for (int round = 0;; round++) {
+        int64_t moved = collect(c), left = 0;
+        if (moved < 0)
+            return ERROR;
+        for (int64_t i = 0; i < c->n_routes; i++) {
+            int64_t posted = post(c, i);
+            if (posted < 0)
+                return ERROR;
+            moved += posted;
+            left += c->routes[i].n - c->routes[i].done;
+        }
+        if (left == 0)
+            return DONE;
+        if (load(c->aborted) >= c->epoch)
+            return ABORTED;
+        int64_t time_ns = now_ns();
+        if (moved) {
+            since_ns = time_ns;
+            round = 0;
+            continue;
+        }
+        /* With requests posted MPI needs the core: yield, never sleep. */
+        pause_once(time_ns - since_ns, c->spin_ns, c->n_active ? INT64_MAX : c->idle_ns, c->sleep_ns);
+        if (round >= ROUNDS)
+            return QUIET;
+    }
+}
+
+static PyObject *carry(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (n_args != 1)
+        return PyErr_Format(PyExc_TypeError, "carry(courier)");
+    struct courier *courier = address(args[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    PyThreadState *thread = PyEval_SaveThread();
+    int result = carry_on(courier);
+    PyEval_RestoreThread(thread);
+    return PyLong_FromLong(result);
+}
+
 static PyObject *publish(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     if (n_args != 2)
@@ -210,6 +346,7 @@ static PyMethodDef methods[] = {
     METHOD(publish, "publish(address, epoch): store-release."),
     METHOD(seen, "seen(address, epoch): load-acquire, and whether the word is at least epoch."),
     METHOD(walk, "walk(lane, calls): run the calls in turn; True at the end, False where the epoch is aborted."),
+    METHOD(carry, "carry(courier): post and test transfers; 0 done, 1 nothing moves, 2 aborted, 3 MPI error."),
     METHOD(poll, "poll(flags, aborted, epoch, deps, yield_ns, sleep_ns, begin, end, ...): bits of ranges complete."),
     {NULL, NULL, 0, NULL},
 };

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from heterotask_core.runtime.context import Context, settle
-from heterotask_core.runtime.courier import Courier
+from heterotask_core.runtime.courier import CompiledCourier, Courier
 from heterotask_core.runtime.loop import Loop
+from heterotask_core.runtime.native import native
 
 IDLE_SLEEP_S = 1e-3
 COURIER_SLEEP_S = 50e-6
@@ -28,21 +29,27 @@ class AgentRole:
     @property
     def op(self) -> int | None:
         """The op that was posted last."""
-        return self._loop.op
+        return self._runner.op
 
     def load(self, context: Context) -> None:
         """Make the requests of the program's transfers."""
         self._context = context
         self._peers = [r for r, role in enumerate(context.program.ranks) if role.device is None and r != context.rank]
         self._told = self._heard = False
-        self._courier = Courier(context)
-        sleep_s = COURIER_SLEEP_S if context.lanes else IDLE_SLEEP_S
-        self._loop = Loop(context, self._courier, sleep_s=sleep_s, poll=self.watch)
+        helper = native()
+        self._runner: CompiledCourier | Loop
+        if helper is not None and context.lanes:
+            self._courier: Courier = CompiledCourier(context, helper, sleep_s=COURIER_SLEEP_S, poll=self.watch)
+            self._runner = self._courier
+        else:
+            self._courier = Courier(context)
+            sleep_s = COURIER_SLEEP_S if context.lanes else IDLE_SLEEP_S
+            self._runner = Loop(context, self._courier, sleep_s=sleep_s, poll=self.watch)
 
     def run(self, repeat: int) -> bool:
         """Carry the node's transfers of one repeat; return False where it was aborted."""
         self._courier.begin()
-        return self._loop.run(repeat)
+        return self._runner.run(repeat)
 
     def watch(self) -> None:
         """Look while waiting whether this node or another has aborted."""

@@ -6,9 +6,12 @@ among those of its pair, as a check.
 
 from __future__ import annotations
 
+import ctypes
+import enum
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,8 @@ import numpy.typing as npt
 
 from heterotask_core.errors import ExecutionError
 from heterotask_core.program.model import LaneKind, OpKind, Program
-from heterotask_core.runtime.context import Context
+from heterotask_core.runtime.context import SPIN_S, Context
+from heterotask_core.runtime.loop import WINDOW
 
 _TAGS = 32_768
 """Tags that the MPI standard promises."""
@@ -128,6 +132,139 @@ class Courier:
         for request in self._requests.values():
             request.Free()
         self._requests.clear()
+
+
+class _Word(enum.IntEnum):
+    """Words of ``struct courier`` in ``_native.c``, in its order; the routes follow."""
+
+    N_ROUTES = 0
+    EPOCH = 1
+    FLAGS = 2
+    ABORTED = 3
+    START_S = 4
+    FINISH_S = 5
+    START = 6
+    TESTSOME = 7
+    HANDLE_BYTES = 8
+    WINDOW = 9
+    N_ACTIVE = 10
+    ACTIVE = 11
+    ACTIVE_OPS = 12
+    POSTED_S = 13
+    INDICES = 14
+    STATUSES = 15
+    SPIN = 16
+    IDLE = 17
+    SLEEP = 18
+
+
+_ROUTE_WORDS = 8
+_STATUS_BYTES = 64
+"""No MPI's status is larger."""
+
+
+class CompiledCourier(Courier):
+    """The same steps in the compiled helper, which calls MPI itself: :meth:`run` takes the place of a loop."""
+
+    op: int | None = None
+
+    def __init__(self, context: Context, helper: ModuleType, *, sleep_s: float, poll: Callable[[], None]) -> None:
+        """Lay out what the helper reads; ``poll`` is called while nothing moves.
+
+        Raises:
+            AttributeError: MPI's functions cannot be found in this process.
+        """
+        super().__init__(context)
+        self._context = context
+        self._carry = helper.carry
+        self._poll = poll
+        library = ctypes.CDLL(self._mpi.__file__)
+        functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (library.MPI_Start, library.MPI_Testsome)]
+        handle_bytes = self._mpi._sizeof(self._mpi.Request)
+        most = WINDOW * max(1, len(context.lanes))
+        self._active = np.zeros(most * handle_bytes, np.uint8)
+        self._active_ops = np.zeros((most, 2), np.int64)
+        self._posted_s = np.zeros(most)
+        self._indices = np.zeros(most, np.int32)
+        self._statuses = np.zeros(most * _STATUS_BYTES, np.uint8)
+        self._state = np.zeros(len(_Word) + _ROUTE_WORDS * len(context.lanes), np.int64)
+        self._kept: list[npt.NDArray[Any]] = []
+        words = {
+            _Word.N_ROUTES: len(context.lanes),
+            _Word.FLAGS: context.memory.flags.address,
+            _Word.ABORTED: context.memory.aborted_address,
+            _Word.START: functions[0],
+            _Word.TESTSOME: functions[1],
+            _Word.HANDLE_BYTES: handle_bytes,
+            _Word.WINDOW: WINDOW,
+            _Word.ACTIVE: self._active.ctypes.data,
+            _Word.ACTIVE_OPS: self._active_ops.ctypes.data,
+            _Word.POSTED_S: self._posted_s.ctypes.data,
+            _Word.INDICES: self._indices.ctypes.data,
+            _Word.STATUSES: self._statuses.ctypes.data,
+            _Word.SPIN: int(context.spin_s * 1e9),
+            _Word.IDLE: int(SPIN_S * 1e9),
+            _Word.SLEEP: int(sleep_s * 1e9),
+        }
+        for word, value in words.items():
+            self._state[word] = value
+        for i, lane in enumerate(context.lanes):
+            ops = context.lane_ops(lane)
+            ptr, deps = context.wait_lists(ops, own=True)
+            handles = b"".join(
+                ctypes.string_at(self._mpi._addressof(self._requests[lane, op]), handle_bytes) for op in ops
+            )
+            arrays = np.array(ops, np.int32), ptr, deps, np.frombuffer(handles or b"\0", np.uint8)
+            self._kept += arrays
+            route = self._route(i)
+            route[0] = len(ops)
+            route[3:7] = [array.ctypes.data for array in arrays]
+            route[7] = context.counters.address(lane)
+
+    def _route(self, i: int) -> npt.NDArray[np.int64]:
+        """Return the words of a lane: n, issued, done, addresses of ops, dep_ptr, deps, handles, counters."""
+        start = len(_Word) + i * _ROUTE_WORDS
+        return self._state[start : start + _ROUTE_WORDS]
+
+    def run(self, repeat: int) -> bool:
+        """Carry every transfer of the node once; return False where the epoch was aborted.
+
+        Raises:
+            ExecutionError: MPI reports an error.
+        """
+        context, state = self._context, self._state
+        state[_Word.EPOCH] = context.epoch
+        state[_Word.START_S] = context.start_s[repeat].ctypes.data
+        state[_Word.FINISH_S] = context.finish_s[repeat].ctypes.data
+        for i in range(len(context.lanes)):
+            self._route(i)[1:3] = 0
+        address = int(state.ctypes.data)
+        while True:
+            result = self._carry(address)
+            if result == _DONE:
+                return True
+            if result == _ABORTED:
+                self._adopt()
+                return False
+            if result == _ERROR:
+                raise ExecutionError("MPI reports an error of a transfer; see the output of the job's ranks")
+            self._poll()
+
+    def _adopt(self) -> None:
+        """Know what the helper has posted, to drain it."""
+        for i, lane in enumerate(self._context.lanes):
+            self._posted[lane] = int(self._route(i)[1])
+        active = self._active_ops[: int(self._state[_Word.N_ACTIVE])].tolist()
+        self._pending_ops = [
+            (self._context.lanes[route], op, posted_s)
+            for (route, op), posted_s in zip(active, self._posted_s.tolist(), strict=False)
+        ]
+        self._pending = [self._requests[lane, op] for lane, op, _ in self._pending_ops]
+        self._state[_Word.N_ACTIVE] = 0
+
+
+_DONE, _QUIET, _ABORTED, _ERROR = range(4)
+"""What the helper returns."""
 
 
 def ends(program: Program, op: int) -> tuple[int, int]:
