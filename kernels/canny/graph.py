@@ -10,6 +10,7 @@ from heterotask_core.graph import DataItem, TaskGraph
 from heterotask_core.kernel import Kernel, OutputPath, Variant
 from kernels.canny import scratch
 from kernels.canny.numpy_variants import OFFSETS
+from kernels.canny.png import band_bytes
 
 NUMPY = "kernels.canny.numpy_variants"
 OPPOSITE = {"N": "S", "S": "N", "W": "E", "E": "W", "NW": "SE", "SE": "NW", "NE": "SW", "SW": "NE"}
@@ -120,7 +121,8 @@ APPLY = Kernel(
     writes=("edges",),
     variants=_all("apply", scratch.flags, scratch.flags),
 )
-STORE = Kernel("store", __name__, reads=("tiles",), variants=_file("store", False), sink=True)
+ENCODE = Kernel("encode", __name__, reads=("tiles",), writes=("band",), variants=_file("encode", True))
+STORE = Kernel("store", __name__, reads=("bands",), variants=_file("store", False), sink=True)
 
 Cell = tuple[int, int]
 
@@ -366,14 +368,17 @@ def build_graph(
             reads={"labels": labels[cell], "frame": finals[cell]},
             writes={"edges": edges[cell]},
         )
+    bands: list[DataItem] = []
+    heights: list[int] = []
+    for i in range(last[0] + 1):
+        row = [edges[i, j] for j in range(last[1] + 1)]
+        heights.append(row[0].shape[0])
+        bands.append(graph.data(f"band[{i}]", shape=(band_bytes(heights[-1], columns),), dtype="uint8"))
+        graph.add(ENCODE, name=f"encode[{i}]", reads={"tiles": row}, writes={"band": bands[-1]})
     graph.add(
         STORE,
         name="store",
-        reads={"tiles": list(edges.values())},
-        params={
-            "starts": [list(cells[cell][:2]) for cell in cells],
-            "shape": [rows, columns],
-            "path": OutputPath("edges.png"),
-        },
+        reads={"bands": bands},
+        params={"heights": heights, "columns": columns, "path": OutputPath("edges.png")},
     )
     return graph

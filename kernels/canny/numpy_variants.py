@@ -14,7 +14,7 @@ import numpy as np
 from scipy import ndimage, sparse
 
 from kernels.canny.images import grey_image
-from kernels.canny.png import packed_lines, write_png
+from kernels.canny.png import compress_band, write_png
 
 Array = np.ndarray[Any, Any]
 
@@ -298,8 +298,13 @@ def apply(labels: Array, frame: Array, edges: Array) -> None:
     edges[...] = ((labels < 0) | chosen[np.abs(labels)]) * np.uint8(255)
 
 
-def store(tiles: Sequence[Array], *, starts: list[list[int]], shape: list[int], path: str) -> None:
+def encode(tiles: Sequence[Array], band: Array) -> None:
+    """Compress a row of tiles as lines of a PNG."""
+    compress_band(tiles, band)
+
+
+def store(bands: Sequence[Array], *, heights: list[int], columns: int, path: str) -> None:
     """Write the whole picture as a PNG of one bit a pixel; it appears under its name when complete."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_png(target, packed_lines(tiles, starts, shape), shape[1])
+    write_png(target, bands, heights, columns)
