@@ -166,14 +166,17 @@ class Context:
 
     def wait_lists(self, ops: Sequence[int], *, own: bool) -> tuple[I64, I32]:
         """Return CSR over ``ops``: dependencies that this node can see, ``own`` ones of this rank with them or not."""
-        ptr = np.zeros(len(ops) + 1, np.int64)
         wanted = self._visible if own else self._visible & ~self._own
-        rows = []
-        for position, op in enumerate(ops):
-            deps = self.program.dep_ops[self.program.dep_ptr[op] : self.program.dep_ptr[op + 1]]
-            rows.append(deps[wanted[deps]])
-            ptr[position + 1] = ptr[position] + len(rows[-1])
-        return ptr, np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)
+        chosen = np.asarray(ops, np.int64)
+        begin = self.program.dep_ptr[chosen]
+        counts = self.program.dep_ptr[chosen + 1] - begin
+        ends = np.cumsum(counts)
+        row = np.repeat(np.arange(len(ops)), counts)
+        deps = self.program.dep_ops[np.arange(len(row)) + np.repeat(begin - (ends - counts), counts)]
+        kept = wanted[deps]
+        ptr = np.zeros(len(ops) + 1, np.int64)
+        np.cumsum(np.bincount(row[kept], minlength=len(ops)), out=ptr[1:])
+        return ptr, deps[kept].astype(np.int32)
 
     def place(self, residency: int) -> tuple[int, int, int]:
         """Return (memory, offset, bytes of the data) of a residency, and count it as memory in use."""
@@ -253,6 +256,12 @@ def write_error(folder: Path, rank: int, message: str) -> None:
     part = folder / f"error-{rank}.part"
     part.write_text(json.dumps({"rank": rank, "message": message}))
     part.replace(folder / f"error-{rank}.json")
+
+
+def write_missing_error(folder: Path, rank: int, error: BaseException) -> None:
+    """Leave ``error`` for the launcher unless the rank has said already what failed."""
+    if not (folder / f"error-{rank}.json").exists():
+        write_error(folder, rank, f"the runtime failed (rank {rank}): {type(error).__name__}: {error}")
 
 
 def record_rank(folder: Path, rank: int) -> list[str]:

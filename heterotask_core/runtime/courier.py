@@ -44,14 +44,15 @@ class Courier:
         self._requests: dict[tuple[int, int], Any] = {}
         self._peers: dict[tuple[int, int], int] = {}
         self._sends: dict[int, bool] = {}
-        tags = _tags(program)
+        tags, ends = _tags(program), _ends(program)
+        sources, targets = program.op_source.tolist(), program.op_target.tolist()
         for lane in context.lanes:
             sends = program.lane_kinds[lane] == LaneKind.SEND
             self._sends[lane] = sends
             for op in context.lane_ops(lane):
-                _, offset, size_bytes = context.place(int((program.op_source if sends else program.op_target)[op]))
+                _, offset, size_bytes = context.place(sources[op] if sends else targets[op])
                 part = context.memory.arena[offset : offset + size_bytes]
-                source, target = ends(program, op)
+                source, target = ends[op]
                 self._peers[lane, op] = target if sends else source
                 self._requests[lane, op] = (
                     self._comm.Send_init(part, dest=target, tag=tags[op])
@@ -267,26 +268,28 @@ _DONE, _QUIET, _ABORTED, _ERROR = range(4)
 """What the helper returns."""
 
 
-def ends(program: Program, op: int) -> tuple[int, int]:
-    """Return the agent ranks that send and receive a transfer."""
+def _ends(program: Program) -> dict[int, tuple[int, int]]:
+    """Return transfer → the agent ranks that send and receive it."""
     agents = {role.node: rank for rank, role in enumerate(program.ranks) if role.device is None}
-    nodes = [
-        program.memory_nodes[program.residency_memory[residency]]
-        for residency in (int(program.op_source[op]), int(program.op_target[op]))
-    ]
-    return agents[nodes[0]], agents[nodes[1]]
+    agent_of = np.array([agents.get(node, -1) for node in program.memory_nodes])
+    transfers = np.flatnonzero(program.op_kind == OpKind.TRANSFER)
+    source, target = (
+        agent_of[program.residency_memory[residency[transfers]]].tolist()
+        for residency in (program.op_source, program.op_target)
+    )
+    return dict(zip(transfers.tolist(), zip(source, target, strict=True), strict=True))
 
 
 def _tags(program: Program) -> dict[int, int]:
     """Return transfer → tag: its number among those of its pair of agents, in the sender's order."""
     tags: dict[int, int] = {}
     counts: Counter[tuple[int, int]] = Counter()
+    ends = _ends(program)
     for lane, kind in enumerate(program.lane_kinds.tolist()):
         if kind != LaneKind.SEND:
             continue
         for op in program.lane_ops[program.lane_ptr[lane] : program.lane_ptr[lane + 1]].tolist():
-            assert program.op_kind[op] == OpKind.TRANSFER
-            pair = ends(program, op)
+            pair = ends[op]
             tags[op] = counts[pair] % _TAGS
             counts[pair] += 1
     return tags

@@ -37,14 +37,20 @@ def main() -> None:
     for name in _THREADS:
         os.environ[name] = str(max(1, len(cores)))
 
-    if session:
-        from heterotask_core.runtime.serve import serve
+    from heterotask_core.runtime.context import write_missing_error
 
-        serve(folder, comm, cores=len(allowed))
-    else:
-        from heterotask_core.runtime.rank import run_rank
+    try:
+        if session:
+            from heterotask_core.runtime.serve import serve
 
-        run_rank(folder, comm, cores=len(allowed))
+            serve(folder, comm, cores=len(allowed))
+        else:
+            from heterotask_core.runtime.rank import run_rank
+
+            run_rank(folder, comm, cores=len(allowed))
+    except Exception as error:
+        write_missing_error(folder, comm.rank, error)
+        raise
 
 
 def _own_output(path: Path) -> None:
