@@ -15,11 +15,15 @@ from heterotask_core.kernel import Kernel, Variant
 
 RADIX = 5
 """Points that a point takes at most in the patterns nearest, spread and random_nearest."""
-PATTERNS = ("stencil_1d", "nearest", "spread", "random_nearest", "fft", "tree", "no_dependencies")
+PATTERNS = ("stencil_1d", "nearest", "spread", "random_nearest", "fft", "tree", "no_dependencies", "chain")
+"""Task Bench's, and ``chain``: one task a row, by turns on two points; its step is the latency one way."""
 
 
 def points(pattern: str, step: int, width: int) -> range:
-    """Return the points of a row: a tree doubles until it is ``width`` wide."""
+    """Return the points of a row: a tree doubles until it is ``width`` wide, a chain has its first or last."""
+    if pattern == "chain":
+        point = step % 2 * (width - 1)
+        return range(point, point + 1)
     return range(min(width, 1 << min(step, 30))) if pattern == "tree" else range(width)
 
 
@@ -27,6 +31,8 @@ def dependencies(pattern: str, step: int, point: int, width: int) -> list[int]:
     """Return the points of row ``step`` − 1 that ``point`` takes, ascending; none in row 0."""
     if step == 0 or pattern == "no_dependencies":
         return []
+    if pattern == "chain":
+        return [width - 1 - point]
     nearest = range(max(0, point - (RADIX - 1) // 2), min(width - 1, point + RADIX // 2) + 1)
     if pattern == "stencil_1d":
         return list(range(max(0, point - 1), min(width - 1, point + 1) + 1))
