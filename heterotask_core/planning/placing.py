@@ -276,11 +276,8 @@ def _plan_hop(w, at, version, link, start, finish):  # type: ignore[no-untyped-d
 
 
 @nb.njit(cache=True, forceinline=True)
-def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
-    """Plan the earliest route of a version to a memory that has none; return its arrival, infinite without one.
-
-    The hops are appended to the planned moves, first hop first; moves planned from ``first_plan`` on are held.
-    """
+def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+    """Return (arrival, start, link) of the earliest single hop (tie: lower source); link −1 if there is none."""
     n = a.n_memories
     size = a.version_size[version]
     best, best_source, best_start, best_link = np.inf, n, 0.0, -1
@@ -300,6 +297,28 @@ def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
                 if arrival < best or (arrival == best and source < best_source):
                     best, best_source, best_start, best_link = arrival, source, start, link
         c = w.copy_next[c]
+    return best, best_start, best_link
+
+
+@nb.njit(cache=True, forceinline=True)
+def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+    """Do as :func:`route` with single hops only."""
+    best, start, link = _direct(a, w, version, memory, first_plan)
+    if link >= 0:
+        _plan_hop(w, w.used[2], version, link, start, best)
+        w.used[2] += 1
+    return best
+
+
+@nb.njit(cache=True, forceinline=True)
+def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+    """Plan the earliest route of a version to a memory that has none; return its arrival, infinite without one.
+
+    The hops are appended to the planned moves, first hop first; moves planned from ``first_plan`` on are held.
+    """
+    n = a.n_memories
+    size = a.version_size[version]
+    best, best_start, best_link = _direct(a, w, version, memory, first_plan)
     # Is there a way around that could be faster?
     c = w.copy_head[version]
     while c >= 0:

@@ -1,33 +1,120 @@
-"""Local search over (device, priority) of tasks, scored by the list-scheduling core.
+"""Local search over the order and the devices of tasks, scored by placing them: simulated annealing in cycles.
 
-Late acceptance hill climbing (Burke & Bykov, EJOR 2017): a change is kept if it is no worse than the current
-plan or than the one some evaluations ago.
+Kirkpatrick, Gelatt & Vecchi, Science 1983. A cycle cools from a start (a list schedule, or the best plan so far);
+how many cycles there are and how hot they begin depends on how many evaluations a task the budget allows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from heterotask_core.planning.base import Budget, Progress
-from heterotask_core.planning.core import Arrays, Placed, decode
-from heterotask_core.planning.listing import Rule
+from heterotask_core.planning.core import Arrays, Placed, arrays, decode, moves_of
+from heterotask_core.planning.placing import Workspace, workspace
 from heterotask_core.planning.problem import Problem
+from heterotask_core.planning.search_evaluate import Marks, marks
+from heterotask_core.planning.search_loop import SHARES, Plan, plan, search_loop
+from heterotask_core.planning.search_space import Space, device_groups, search_space
 
-HISTORY = 30
-SINGLE_SHARE, GROUP_SHARE = 0.35, 0.3
-"""Shares of moves that give one task, or a connected group, another device; the rest change a priority."""
-MAX_GROUP = 6
-"""Most tasks that move together: data-heavy neighbours only pay when they move as one."""
+MARKS = 12
+"""Kept states along the order: more of them cost more to keep than they save."""
+STEPS = 60
+"""Temperatures of a cycle."""
+FIRST_CHUNK = 16
+"""Evaluations of the first call, by which the speed is measured."""
+MARK_BYTES = 1 << 26
+"""Most bytes of kept states; large problems keep fewer."""
+CHUNK_S = 0.01
+"""Time of one call where time is the budget."""
+PROBE_SHARE = 0.01
+"""Share of the time that measures the speed."""
+COLD = 1e-5
+"""Last temperature of every cycle, in makespans."""
+
+
+class Search:
+    """A search of one problem; its evaluations are counted across cycles. Not shared between threads."""
+
+    def __init__(self, problem: Problem, view: Arrays, *, seed: int) -> None:
+        self.problem, self.view = problem, view
+        self.space: Space = search_space(problem, view)
+        self.groups = device_groups(problem)
+        n_links = len(problem.link_source)
+        self.direct = n_links == problem.n_memories * (problem.n_memories - 1)
+        """Where every pair of memories has a link, routes of several hops hardly ever win and cost most of the time."""
+        self.rng = np.random.default_rng(seed)
+        self.count = 0
+        self.best_s = np.inf
+        self.best: tuple[Any, Any] | None = None
+        self._allocate(256, 0)
+
+    def _allocate(self, room: int, moves: int) -> None:
+        self.work: Workspace = workspace(self.view, room, moves)
+        state_bytes = 16 * room * self.view.n_lanes + 4 * self.view.n_versions
+        self.marks: Marks = marks(self.view, self.work, max(1, min(MARKS, MARK_BYTES // (2 * state_bytes))))
+
+    def _call(self, current: Plan, evaluations: int, temperature_s: float) -> None:
+        """Run the loop; with more room where it runs out of it."""
+        while True:
+            done = search_loop(
+                self.view, self.work, self.space, self.marks, current, SHARES, evaluations, temperature_s, self.direct
+            )
+            if done >= 0:
+                self.count += done
+                return
+            done = -1 - done
+            self.count += done
+            evaluations -= done
+            self._allocate(4 * self.work.room, 2 * self.work.max_moves)
+            if evaluations > 0:
+                self._call(current, 0, 0.0)
+
+    def begin(self, order: Any, group: Any) -> Plan:
+        """Return an evaluated plan to search from."""
+        current = plan(order, group, int(self.rng.integers(1 << 62)))
+        self._call(current, 0, 0.0)
+        current.score[1] = current.score[0]
+        self._note(current)
+        return current
+
+    def _note(self, current: Plan) -> bool:
+        if current.score[1] < self.best_s:
+            self.best_s = float(current.score[1])
+            self.best = (current.best_order.copy(), current.best_group.copy())
+            return True
+        return False
+
+    def run(self, current: Plan, evaluations: int, temperature_s: float) -> bool:
+        """Evaluate; return whether the best plan of the search became better."""
+        self._call(current, evaluations, temperature_s)
+        return self._note(current)
+
+    def placed(self) -> Placed:
+        """Return the best plan as a pass, over all routes if that is shorter."""
+        assert self.best is not None
+        order, group = self.best
+        current = plan(order, group, 0)
+        self._call(current, 0, 0.0)
+        own = Placed(
+            -1, float(current.score[0]), current.device, current.start_s, current.finish_s, *moves_of(self.work), order
+        )
+        n = self.problem.n_tasks
+        priority = np.empty(n)
+        priority[order] = -np.arange(n)
+        other = decode(self.view, priority, np.zeros((n, 0)), own.device)
+        return other if other.failed < 0 and other.makespan_s < own.makespan_s else own
 
 
 def improve(
     problem: Problem,
     view: Arrays,
-    rule: Rule,
-    placed: Placed,
+    starts: Sequence[Placed],
     *,
     budget: Budget,
     deadline_s: float | None,
@@ -36,73 +123,113 @@ def improve(
 ) -> tuple[Placed, int]:
     """Return the best pass found and the number of evaluations; an interrupt (Ctrl-C) ends the search.
 
-    It ends after ``budget.evaluations`` or at ``deadline_s`` of ``clock``; without either, at once.
+    ``starts`` are passes to search from. It ends after ``budget.evaluations`` or at ``deadline_s`` of ``clock``;
+    without either, at once.
     """
-    if budget.evaluations is None and deadline_s is None:
-        return placed, 0
-    rng = np.random.default_rng(budget.seed)
-    choices = [np.flatnonzero(np.isfinite(row)) for row in problem.cost_s]
-    priority, forced = rule.priority.copy(), placed.device.copy()
-    neighbours = _neighbours(problem)
-    no_bias = np.zeros((problem.n_tasks, problem.n_devices))
-    best, current = placed, float(placed.makespan_s)
-    history = np.full(HISTORY, current)
-    count = 0
-    try:
-        while problem.n_tasks and (budget.evaluations is None or count < budget.evaluations):
-            if deadline_s is not None and clock() >= deadline_s:
-                break
-            task = int(rng.integers(problem.n_tasks))
-            group = [task]
-            draw = rng.random()
-            if draw < SINGLE_SHARE + GROUP_SHARE:
-                device = rng.choice(choices[problem.task_class[task]])
-                if draw >= SINGLE_SHARE:
-                    group = _connected(neighbours, task, int(rng.integers(2, MAX_GROUP + 1)), rng)
-            old = [(t, forced[t], priority[t]) for t in group]
-            if draw < SINGLE_SHARE + GROUP_SHARE:
-                for t in group:
-                    if np.isfinite(problem.cost_s[problem.task_class[t], device]):
-                        forced[t] = device
-            else:
-                other = priority[rng.integers(problem.n_tasks)]
-                priority[task] = np.nextafter(other, np.inf if rng.random() < 0.5 else -np.inf)
-            tried = Placed(*decode(view, priority, no_bias, forced))
-            slot = count % HISTORY
-            count += 1
-            if tried.failed < 0 and (tried.makespan_s <= current or tried.makespan_s <= history[slot]):
-                current = float(tried.makespan_s)
-            else:
-                for t, device, rank in old:
-                    forced[t], priority[t] = device, rank
-            history[slot] = current
-            if tried.failed < 0 and tried.makespan_s < best.makespan_s:
-                best = tried
-                if progress is not None:
-                    progress(count, float(best.makespan_s))
-    except KeyboardInterrupt:
-        pass
-    return best, count
+    first = min(starts, key=lambda p: p.makespan_s)
+    if (budget.evaluations is None and deadline_s is None) or budget.evaluations == 0 or not problem.n_tasks:
+        return first, 0
+    search = Search(problem, view, seed=budget.seed)
+    with contextlib.suppress(KeyboardInterrupt):
+        _search(search, starts, budget=budget, deadline_s=deadline_s, progress=progress, clock=clock)
+    if search.best is None:
+        return first, search.count
+    found = search.placed()
+    return (found if found.makespan_s < first.makespan_s else first), search.count
 
 
-def _neighbours(problem: Problem) -> list[list[int]]:
-    """Return the producers and consumers of every task, without repetition, sorted."""
-    found: list[set[int]] = [set() for _ in range(problem.n_tasks)]
-    for t in range(problem.n_tasks):
-        versions = problem.input_versions[problem.input_ptr[t] : problem.input_ptr[t + 1]]
-        for producer in problem.version_producer[versions].tolist():
-            if producer >= 0:
-                found[t].add(producer)
-                found[producer].add(t)
-    return [sorted(tasks) for tasks in found]
+@cache
+def warm_up() -> None:
+    """Load or compile the code of the search, so that no clock has to wait for it."""
+    name = ("a",)
+    none, one, ends = np.zeros(0, np.int32), np.zeros(1, np.int32), np.array([0, 0])
+    empty, nothing = np.zeros(0), np.zeros(1, np.int64)
+    tiny = Problem(
+        name="warm-up", contention=True, memory_names=name, memory_nodes=name,
+        memory_capacity_bytes=np.array([-1]), memory_alignment_bytes=np.array([1]),
+        device_names=name, device_kinds=name, device_memory=one, device_lane_ptr=np.array([0, 1]), device_lanes=one,
+        link_source=none, link_target=none, link_latency_s=empty, link_bandwidth_bytes_per_s=empty,
+        link_lane_ptr=nothing, link_lanes=none, lane_names=name, data_names=(), version_data=none, version_number=none,
+        version_size_bytes=np.zeros(0, np.int64), version_producer=none, home_ptr=nothing, home_memories=none,
+        version_final_memory=none, task_names=name, task_class=one, input_ptr=ends, input_versions=none,
+        output_ptr=ends, output_versions=none, output_takes_over=none, after_ptr=ends, after_tasks=none,
+        class_names=name, class_variants=((),), cost_s=np.ones((1, 1)), cost_variant=np.full((1, 1), -1, np.int32),
+        variant_cost_s=(np.ones((1, 1)),),
+    )  # fmt: skip
+    view = arrays(tiny)
+    first = decode(view, np.zeros(1), np.zeros((1, 0)), np.array([-1], np.int32))
+    improve(tiny, view, [first], budget=Budget(evaluations=1), deadline_s=None)
 
 
-def _connected(neighbours: list[list[int]], task: int, size: int, rng: np.random.Generator) -> list[int]:
-    """Return up to ``size`` tasks that hang together, grown from ``task`` at random."""
-    group, edge = [task], list(neighbours[task])
-    while edge and len(group) < size:
-        taken = edge.pop(int(rng.integers(len(edge))))
-        if taken not in group:
-            group.append(taken)
-            edge += neighbours[taken]
-    return group
+class Cycle(NamedTuple):
+    """One cooling: share of the budget, first temperature in makespans, index of the start (−1: the best plan)."""
+
+    share: float
+    hot: float
+    start: int
+
+
+def cycles(per_task: float, rng: np.random.Generator, n_starts: int) -> list[Cycle]:
+    """Return the coolings for a number of evaluations a task: few and mild ones where there are not many."""
+    n = int(np.clip(per_task / 400.0, 1, 12))
+    if n == 1:
+        return [Cycle(1.0, 3e-4, 0)]
+    found = []
+    for i in range(n):
+        hot = float(np.exp(rng.uniform(np.log(2e-3), np.log(6e-2))))
+        start = int(rng.integers(n_starts)) if i % 2 == 0 else -1
+        found.append(Cycle(1.0 / n, hot, start))
+    return found
+
+
+def _search(
+    search: Search,
+    starts: Sequence[Placed],
+    *,
+    budget: Budget,
+    deadline_s: float | None,
+    progress: Progress | None,
+    clock: Callable[[], float],
+) -> None:
+    began = clock()
+    most = budget.evaluations
+
+    def spent() -> float:
+        """Share of the budget that is used up."""
+        by_count = search.count / most if most is not None else 0.0
+        by_time = (clock() - began) / max(deadline_s - began, 1e-9) if deadline_s is not None else 0.0
+        return max(by_count, by_time)
+
+    order = sorted(starts, key=lambda p: p.makespan_s)
+    current = search.begin(order[0].order, search.groups[order[0].device])
+    scale = search.best_s
+    chunk, chunk_s = FIRST_CHUNK, 0.0
+
+    def step(temperature_s: float) -> None:
+        """Run some evaluations; how many depends on the budget, or else on the time that they take."""
+        nonlocal chunk, chunk_s
+        before = clock()
+        if most is not None:
+            chunk = min(most - search.count, most // (4 * STEPS) + 1)
+        if search.run(current, chunk, temperature_s) and progress is not None:
+            progress(search.count, search.best_s)
+        chunk_s = clock() - before
+        if most is None:
+            chunk = max(1, min(2 * chunk, int(chunk * CHUNK_S / max(chunk_s, 1e-6))))
+
+    if most is None:
+        # A probe, by which the number of evaluations is estimated.
+        while spent() < PROBE_SHARE:
+            step(COLD * scale)
+    per_task = (most if most is not None else search.count / spent()) / search.problem.n_tasks
+    end = first = spent()
+    for cycle in cycles(per_task, search.rng, len(order)):
+        first, end = end, end + cycle.share * (1.0 - first)
+        if cycle.start > 0:
+            current = search.begin(order[cycle.start].order, search.groups[order[cycle.start].device])
+        elif search.best is not None:
+            current = search.begin(*search.best)
+        while (done := spent()) < end:
+            if deadline_s is not None and clock() + chunk_s > deadline_s:
+                return
+            step(scale * cycle.hot * (COLD / cycle.hot) ** min(1.0, (done - first) / (end - first)))
