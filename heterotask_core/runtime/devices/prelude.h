@@ -35,6 +35,9 @@
 #define ATOMIC_MAX(pointer, value) atomic_max(pointer, value)
 #define ATOMIC_OR(pointer, value) atomic_or(pointer, value)
 #define ATOMIC_CAS(pointer, expected, value) atomic_cmpxchg(pointer, expected, value)
+/* sin and cos of pi times a float. */
+#define SINPI(value) sinpi(value)
+#define COSPI(value) cospi(value)
 
 #else /* CUDA */
 
@@ -59,5 +62,7 @@ typedef unsigned long ulong;
 #define ATOMIC_MAX(pointer, value) atomicMax(pointer, value)
 #define ATOMIC_OR(pointer, value) atomicOr(pointer, value)
 #define ATOMIC_CAS(pointer, expected, value) atomicCAS(pointer, expected, value)
+#define SINPI(value) sinpif(value)
+#define COSPI(value) cospif(value)
 
 #endif

@@ -1,0 +1,1 @@
+"""Two-dimensional Fourier transform on bands, with an all-to-all transpose."""
