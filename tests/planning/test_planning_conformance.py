@@ -86,6 +86,8 @@ PIPELINE: Any = {
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_variants_cores_pins_and_nodes(name: str) -> None:
+    if name == "cpsat":
+        pytest.importorskip("ortools")
     problem = instance_to_problem(PIPELINE)
     once, again = (
         plan_to_json(problem, planner(name).plan(problem, budget=Budget(evaluations=50, seed=1))) for _ in range(2)
@@ -99,6 +101,8 @@ def test_variants_cores_pins_and_nodes(name: str) -> None:
 @settings(max_examples=25, deadline=None)
 @given(document=instances(max_tasks=16))
 def test_valid_on_random_problems(name: str, document: Any) -> None:
+    if name == "cpsat":
+        pytest.importorskip("ortools")
     problem = instance_to_problem(document)
     plan = plan_to_json(problem, planner(name).plan(problem, budget=Budget(evaluations=0)))
     assert plan_faults(document, plan) == []

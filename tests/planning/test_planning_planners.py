@@ -118,6 +118,8 @@ def test_portfolio_is_reproducible_and_no_worse_than_the_list_schedules() -> Non
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_memory_with_a_capacity_gets_disjoint_buffers(name: str) -> None:
+    if name == "cpsat":
+        pytest.importorskip("ortools")
     document = instance(TOPCUOGLU_W, TOPCUOGLU_C)
     document["memories"][1]["capacity_bytes"] = 100
     document["memories"][2]["capacity_bytes"] = 100
