@@ -5,6 +5,7 @@ from __future__ import annotations
 from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Planner
 from heterotask_core.planning.cpop import CPOP
+from heterotask_core.planning.cpsat import CPSAT
 from heterotask_core.planning.heft import HEFT
 from heterotask_core.planning.heft_oct import HEFT_OCT
 from heterotask_core.planning.peft import PEFT
@@ -13,7 +14,7 @@ from heterotask_core.planning.policies.planner import POLICY_PLANNERS
 from heterotask_core.planning.portfolio import PORTFOLIO
 from heterotask_core.planning.restricted import RESTRICTED
 
-_ALL: tuple[Planner, ...] = (PORTFOLIO, PEFT, HEFT, CPOP, PEFT_LINK, HEFT_OCT, RESTRICTED, *POLICY_PLANNERS)
+_ALL: tuple[Planner, ...] = (PORTFOLIO, PEFT, HEFT, CPOP, PEFT_LINK, HEFT_OCT, RESTRICTED, CPSAT, *POLICY_PLANNERS)
 _PLANNERS: dict[str, Planner] = {p.name: p for p in _ALL}
 PLANNERS = tuple(_PLANNERS)
 """Names of all planners."""
