@@ -149,7 +149,11 @@ def _lanes(program: Program) -> None:
     seen: dict[int, int] = defaultdict(int)
     for k, name in enumerate(program.lane_names):
         kind, rank = LaneKind(program.lane_kinds[k]), int(program.lane_rank[k])
-        if (rank < 0) != (kind == LaneKind.CAPACITY) or rank >= len(program.ranks):
+        fits = rank < 0 if kind == LaneKind.CAPACITY else 0 <= rank < len(program.ranks)
+        if fits and rank >= 0:
+            # Agents carry the network, devices compute and copy.
+            fits = (program.ranks[rank].device is None) == (kind in (LaneKind.SEND, LaneKind.RECEIVE))
+        if not fits:
             raise ProgramError(f"lane {name!r} belongs to rank {rank}, which cannot own it; plan again")
         if kind != LaneKind.CAPACITY:
             for op in program.lane_ops[program.lane_ptr[k] : program.lane_ptr[k + 1]]:
