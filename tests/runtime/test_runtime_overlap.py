@@ -1,0 +1,238 @@
+"""What runs at the same time, what is never copied, what is never allocated."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hand_program import SLOT_BYTES, Builder
+from overlap_kernels import COMPUTE, GOT, MEMORY, PUT
+from runtime_kernels import FILL, NOTHING, STORE, TWICE
+
+from heterotask_core.program.model import LaneKind, OpKind, Program
+from heterotask_core.runtime.arena import Counters, NodeMemory
+from heterotask_core.runtime.context import Context, JobSpec, counters_file
+from heterotask_core.runtime.job import execute
+from heterotask_core.runtime.loop import WINDOW, Loop
+from heterotask_core.runtime.walker import Walker
+
+
+class OneRank:
+    """A communicator of which only the rank is asked."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+
+def _context(program: Program, folder: Path, rank: int, *, repeats: int = 1) -> Context:
+    spec = JobSpec(output_dir=str(folder), repeats=repeats, arenas={}, devices={})
+    node = program.ranks[rank].node
+    Counters(counters_file(folder, program, node), len(program.lane_names), create=True)
+    size = int(program.memory_size_bytes[program.memory_names.index(node)])
+    memory = NodeMemory(folder / "memory", size, program.n_ops, create=True)
+    return Context(folder, program, spec, OneRank(rank), memory)
+
+
+class StubEngine:
+    """A device that holds its running ops until every lane has one, or for a few looks; then all of them end."""
+
+    chains = True
+    sleeps = True
+
+    def __init__(self, n_lanes: int, patience: int = 3) -> None:
+        self.n_lanes, self.patience = n_lanes, patience
+        self.flying: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        self.together: list[list[int]] = []
+        self.events: list[tuple[str, int]] = []
+        self.looks = 0
+
+    def issue(self, lane, op, after):
+        assert all(("issue", other) in self.events for other in after)
+        self.events.append(("issue", op))
+        self.flying.setdefault(lane, []).append((op, after))
+
+    def completed(self):
+        self.looks += 1
+        runs = [
+            (lane, ops[0][0])
+            for lane, ops in sorted(self.flying.items())
+            if ops and all(("done", other) in self.events for other in ops[0][1])
+        ]
+        if len(runs) < self.n_lanes and self.looks < self.patience:
+            return []
+        self.looks = 0
+        self.together.append([op for _, op in runs])
+        self.events += [("done", op) for _, op in runs]
+        for lane, _ in runs:
+            del self.flying[lane][0]
+        return [(lane, op, 1.0, 2.0) for lane, op in runs]
+
+
+def _pipeline(n: int) -> tuple[Builder, list[tuple[int, int, int]]]:
+    """``n`` independent items copied in, computed, copied out of a device with memory of its own."""
+    b = Builder([("c0", "cpu", "n0"), ("g0", "opencl", "n0")])
+    stages = []
+    for _ in range(n):
+        version = len(b.versions)
+        x = b.slot("n0")
+        there, made = b.slot("g0", version), b.slot("g0")
+        back = b.slot("n0", version + 1)
+        into = b.copy("g0", x, there, LaneKind.HOST_TO_DEVICE)
+        computed = b.task("g0", TWICE, {"input": there, "output": made}, [into])
+        stages.append((into, computed, b.copy("g0", made, back, LaneKind.DEVICE_TO_HOST, [computed])))
+    return b, stages
+
+
+def test_copies_in_compute_and_copies_out_fly_together_and_inputs_are_fetched_ahead(tmp_path):
+    b, stages = _pipeline(WINDOW + 4)
+    program = b.build()
+    context = _context(program, tmp_path, rank=2)
+    engine = StubEngine(3, patience=100)
+    loop = Loop(context, engine, sleep_s=1e-5, poll=lambda: None)
+    context.begin(0)
+    assert loop.run(0)
+    assert sorted(op for what, op in engine.events if what == "done") == list(range(program.n_ops))
+    # The next input is on its way before the item before it is computed.
+    for (_, computed, _), (into, _, _) in itertools.pairwise(stages):
+        assert engine.events.index(("issue", into)) < engine.events.index(("done", computed))
+    # Every item is computed while another comes in and a third goes out.
+    assert sum(len(ops) == 3 for ops in engine.together) >= len(stages) - 2
+    # As many as a lane may have are issued before anything is complete, and no more.
+    first = engine.events[: engine.events.index(("done", stages[0][0]))]
+    assert [op for _, op in first] == [op for stage in stages[:WINDOW] for op in stage]
+    assert context.memory.seen(program.n_ops - 1, 1)
+    assert context.counters.total() == 2 * program.n_ops
+
+
+def test_an_aborted_epoch_is_left_at_once(tmp_path):
+    b, _ = _pipeline(3)
+    context = _context(b.build(), tmp_path, rank=2)
+    context.begin(0)
+    context.memory.abort(1)
+    assert not Loop(context, StubEngine(3), sleep_s=1e-5, poll=lambda: None).run(0)
+
+
+@pytest.mark.parametrize("helper", ["1", "0"], ids=["compiled", "python"])
+def test_walking_a_lane_again_and_again_allocates_nothing(tmp_path, monkeypatch, helper):
+    monkeypatch.setenv("HETEROTASK_NATIVE", helper)
+    b = Builder([("c0", "cpu", "n0")])
+    previous: list[int] = []
+    x = b.slot("n0")
+    for _ in range(20):
+        previous = [b.task("c0", NOTHING, {"data": x}, previous)]
+    repeats = 300
+    context = _context(b.build(), tmp_path, rank=1, repeats=repeats)
+    calls = []
+    walker = Walker(context, 0, [lambda: calls.append(None) or calls.clear()] * 20, sleep_s=1e-5)
+    sizes = np.zeros(repeats, np.int64)
+    tracemalloc.start()
+    for repeat in range(repeats):
+        context.begin(repeat)
+        assert walker.run(repeat)
+        sizes[repeat] = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert sizes[-1] - sizes[repeats // 2] < 1000
+    assert np.isfinite(context.finish_s).all()
+    assert (np.diff(context.finish_s.ravel()) >= 0).all()
+
+
+@pytest.mark.parametrize("helper", ["1", "0"], ids=["compiled", "python"])
+def test_the_call_that_fails_is_named_and_not_published(tmp_path, monkeypatch, helper):
+    monkeypatch.setenv("HETEROTASK_NATIVE", helper)
+    b = Builder([("c0", "cpu", "n0")])
+    x = b.slot("n0")
+    for _ in range(3):
+        b.task("c0", NOTHING, {"data": x})
+    context = _context(b.build(), tmp_path, rank=1)
+
+    def refuse():
+        raise ValueError("no such luck")
+
+    walker = Walker(context, 0, [int, refuse, int], sleep_s=1e-5)
+    context.begin(0)
+    with pytest.raises(ValueError, match="no such luck"):
+        walker.run(0)
+    assert walker.op == 1
+    assert [context.memory.seen(op, 1) for op in range(3)] == [True, False, False]
+    assert (context.counters.issued(0), context.counters.done(0)) == (2, 1)
+
+
+def _overlap(result, left: list[int], right: list[int]) -> bool:
+    """Whether any of the ops ``left`` ran at the same time as one of ``right``, in any repeat."""
+    start, finish = result.start_s, result.finish_s
+    return any(((start[:, a] < finish[:, b]) & (start[:, b] < finish[:, a])).any() for a in left for b in right)
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core computes or copies, never both")
+def test_opencl_copies_while_it_computes(tmp_path, monkeypatch):
+    """By the device's own times, with two cores for PoCL's three queues."""
+    pytest.importorskip("pyopencl")
+    monkeypatch.setattr("hand_program.COUNT", 1_000_000)
+    monkeypatch.setattr("hand_program.SLOT_BYTES", 8_000_000)
+    b, stages = _pipeline(8)
+    cores = tuple(sorted(os.sched_getaffinity(0))[:2])
+    b.platform = replace(b.platform, devices=tuple(replace(d, core_ids=cores) for d in b.platform.devices))
+    b.ranks = [replace(role, core_ids=cores) for role in b.ranks]
+    result = execute(b.build(), b.platform, output_dir=tmp_path, repeats=3)
+    into, computed, out = (list(ops) for ops in zip(*stages, strict=True))
+    assert _overlap(result, into, computed)
+    assert _overlap(result, computed, out)
+    assert _overlap(result, into, out)
+
+
+@pytest.mark.mpi
+def test_cpu_tasks_of_a_node_work_on_the_same_bytes(tmp_path):
+    b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n0")])
+    x, y = b.slot("n0"), b.slot("n0")
+    made = b.task("c0", PUT, {"output": x})
+    seen = b.task("c1", GOT, {"input": x, "output": y}, [made])
+    b.task("c0", STORE, {"input": y}, [seen], params={"path": {"output": "y.npy"}})
+    program = b.build()
+    result = execute(program, b.platform, output_dir=tmp_path)
+    written = np.load(tmp_path / "y.npy")[:6].astype(np.int64).tolist()
+    assert written[:2] == written[3:5]
+    assert written[0] != 0
+    assert written[2] != written[5]
+    assert not (program.op_kind != OpKind.KERNEL).any()
+    assert result.arena_peak_bytes == {"n0": SLOT_BYTES + 8 * 1000}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("size_bytes", [SLOT_BYTES, 4 << 20], ids=["eager", "rendezvous"])
+def test_transfers_go_on_while_every_worker_computes(tmp_path, monkeypatch, size_bytes):
+    """Also above the size from which a message waits for its receiver."""
+    monkeypatch.setattr("hand_program.COUNT", size_bytes // 8)
+    monkeypatch.setattr("hand_program.SLOT_BYTES", size_bytes)
+    b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n1")])
+    x, there = b.slot("n0"), b.slot("n1", 0)
+    busy = [b.slot("n0"), b.slot("n1")]
+    filled = b.task("c0", FILL, {"output": x}, params={"value": 1})
+    sent = b.transfer(x, there, [filled])
+    ends = [
+        b.task("c0", COMPUTE, {"output": busy[0]}, [filled], params={"seconds": 0.4}),
+        b.task("c1", COMPUTE, {"output": busy[1]}, params={"seconds": 0.5}),
+    ]
+    result = execute(b.build(), b.platform, output_dir=tmp_path, repeats=2)
+    assert (result.finish_s[:, sent] < result.finish_s[:, ends].min(axis=1)).all()
+
+
+@pytest.mark.mpi
+def test_memory_stays_flat_over_a_thousand_repeats(tmp_path):
+    b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n1")])
+    x, there = b.slot("n0"), b.slot("n1", 0)
+    filled = b.task("c0", FILL, {"output": x}, params={"value": 1})
+    sent = b.transfer(x, there, [filled])
+    b.task("c1", MEMORY, {"data": there}, [sent], params={"path": {"output": "one.txt"}})
+    b.task("c0", MEMORY, {"data": x}, [sent], params={"path": {"output": "two.txt"}})
+    execute(b.build(), b.platform, output_dir=tmp_path, repeats=1000)
+    for name in ("one.txt", "two.txt"):
+        sizes = [int(line) for line in (tmp_path / name).read_text().split()]
+        assert len(sizes) == 1000
+        # The first repeats settle the heap (the file that is opened each time, MPI's pools).
+        assert max(sizes[500:]) - sizes[500] <= 128 * 1024
