@@ -139,38 +139,6 @@ def platform_command(
         print(platform_text(platform))
 
 
-@app.command("profile")
-def profile_command(
-    application: AppArgument,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    hosts: HostsOption = "",
-    launcher: LauncherOption = "",
-    store: StoreOption = DEFAULT_STORE,
-    profile_budget: ProfileBudgetOption = 20.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Time every variant on every kind of device, and every link; measure only what is missing or stale."""
-    from heterotask_core.report.text import profile_text
-    from heterotask_core.stages import profile_stage
-
-    workflow, opened = open_workflow(application, param, devices, nodes, store)
-    with _progress("profiling", quiet=as_json) as advance:
-        profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
-    if as_json:
-        _print_json(
-            {
-                "measured": profiled.measured,
-                "reused": profiled.reused,
-                "timings": profiled.timings.to_dicts(),
-                "links": profiled.links.to_dicts(),
-            }
-        )
-    else:
-        print(profile_text(profiled))
-
-
 @app.command("execute")
 def execute_command(
     application: AppArgument,

@@ -26,7 +26,7 @@ from heterotask_core.planning.registry import planner as find_planner
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import CostModel, Overheads
 from heterotask_core.profiling.emulated import EmulationSpec, emulated_profile
-from heterotask_core.profiling.measure import Profile, profile
+from heterotask_core.profiling.measure import KERNEL_LIMIT_S, Profile, profile
 from heterotask_core.program.io import load_program, save_program
 from heterotask_core.program.lower import lower
 from heterotask_core.program.model import Program
@@ -86,14 +86,21 @@ class Run:
 
 
 def profile_stage(
-    workflow: Workflow, store: Store, *, budget_s: float = 20.0, progress: Callable[[int, int], None] | None = None
+    workflow: Workflow,
+    store: Store,
+    *,
+    budget_s: float = 20.0,
+    kernel_limit_s: float = KERNEL_LIMIT_S,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """Measure what the store lacks or holds stale, and return the whole profile of the workflow.
 
     Emulated devices get times of this host divided by the speed-ups that the platform file gives.
     """
-    take = emulated_profile if is_emulated(d.kind for d in workflow.platform.devices) else profile
-    return take(workflow.graph, workflow.platform, store, budget_s=budget_s, progress=progress)
+    graph, platform = workflow.graph, workflow.platform
+    if is_emulated(d.kind for d in platform.devices):
+        return emulated_profile(graph, platform, store, budget_s=budget_s, progress=progress)
+    return profile(graph, platform, store, budget_s=budget_s, kernel_limit_s=kernel_limit_s, progress=progress)
 
 
 def plan_stage(

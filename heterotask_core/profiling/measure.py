@@ -111,6 +111,22 @@ def profile(
     )
 
 
+def stored_profile(graph: TaskGraph, platform: Platform, store: Store) -> tuple[Profile, list[str]]:
+    """Return what the store knows for ``graph`` on ``platform``, and what is missing in words; measures nothing."""
+    wanted = wanted_items(graph, platform)
+    known = known_timings(store)
+    record = platform_record(store, platform)
+    timings = pl.DataFrame([known[i] for i in wanted if i in known], TIMINGS, orient="row")
+    digest = fingerprint(timings, record.links, record.busy, record.pairs)
+    missing = [
+        f"{i.task.kernel.name}/{i.variant.name} on {i.device.model} (task {i.task.name})"
+        for i in wanted.values()
+        if i.identity not in known
+    ]
+    have = Profile(timings, record.links, 0, len(timings), digest, busy=record.busy, pairs=record.pairs)
+    return have, missing
+
+
 class _Work:
     """One measuring session: what it finds goes into the record and the known timings."""
 

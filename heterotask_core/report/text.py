@@ -1,11 +1,10 @@
-"""Platform, profile and run as text for a terminal."""
+"""Platform and run as text for a terminal."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from heterotask_core.platform.model import Platform
-from heterotask_core.profiling.measure import Profile
 from heterotask_core.report.breakdown import PARTS
 
 
@@ -16,22 +15,6 @@ def platform_text(platform: Platform) -> str:
         cores = f", cores {','.join(map(str, device.core_ids))}" if device.core_ids else ""
         lines.append(f"  {device.name:14} {device.kind:8} {device.model}{cores}")
     lines += [f"  {x.source} → {x.target} ({x.kind})" for x in platform.links]
-    return "\n".join(lines)
-
-
-def profile_text(profiled: Profile) -> str:
-    """Return a line a timing and a link."""
-    lines = [f"profile: {profiled.measured} timings measured, {profiled.reused} from the store"]
-    for row in profiled.timings.sort("kernel", "variant", "device_model").iter_rows(named=True):
-        lines.append(
-            f"  {row['kernel']:18} {row['variant']:12} {row['device_kind']:8} "
-            f"{row['median_s'] * 1e3:10.3f} ms ± {row['mad_s'] * 1e3:.3f} ({row['count']} samples)"
-        )
-    for row in profiled.links.iter_rows(named=True):
-        lines.append(
-            f"  {row['source']} → {row['target']}: {row['latency_s'] * 1e6:.1f} µs + size / "
-            f"{row['bandwidth_bytes_per_s'] / 1e9:.2f} GB/s (residual {100 * row['residual']:.0f} %)"
-        )
     return "\n".join(lines)
 
 

@@ -1,5 +1,7 @@
 """Tiny kernels for the tests of profiling: a source, an update, a reduction, a sink."""
 
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,15 @@ def broken(*, dst):
     raise RuntimeError("no luck")
 
 
+def hang(*, dst):
+    if dst.size:
+        threading.Event().wait()
+
+
+def crash(*, dst):
+    os._exit(3)
+
+
 HERE = __name__
 FILL = Kernel("fill", HERE, writes=("dst",), variants=(Variant("numpy", "cpu", f"{HERE}:fill"),))
 SCALE = Kernel(
@@ -61,6 +72,9 @@ TOTAL = Kernel(
 )
 SAVE = Kernel("save", HERE, reads=("src",), variants=(Variant("numpy", "cpu", f"{HERE}:save"),), sink=True)
 BROKEN = Kernel("broken", HERE, writes=("dst",), variants=(Variant("numpy", "cpu", f"{HERE}:broken"),))
+
+HANG = Kernel("hang", HERE, writes=("dst",), variants=(Variant("numpy", "cpu", f"{HERE}:hang"),))
+CRASH = Kernel("crash", HERE, writes=("dst",), variants=(Variant("numpy", "cpu", f"{HERE}:crash"),))
 
 
 def small_graph(n: int = 64) -> TaskGraph:

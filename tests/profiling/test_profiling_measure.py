@@ -15,7 +15,8 @@ from heterotask_core.graph import TaskGraph
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
 from heterotask_core.profiling.capture import capture_inputs
 from heterotask_core.profiling.costs import CostModel
-from heterotask_core.profiling.measure import profile
+from heterotask_core.profiling.given import import_timings
+from heterotask_core.profiling.measure import profile, stored_profile
 from heterotask_core.store import Store
 from heterotask_core.tables import LINK_SAMPLES, LINKS, TIMING_SAMPLES, TIMINGS, check_table
 
@@ -141,6 +142,74 @@ def test_a_failing_variant_is_named_and_the_rest_is_kept(tmp_path):
     assert profile(pk.small_graph(), platform(), store, budget_s=BUDGET_S).measured == 0
 
 
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (pk.HANG, r"no answer from n0.cpu0 within 2 s"),
+        (pk.CRASH, r"timing on n0.cpu0 \(Xeon\) ended with exit code 3: no message"),
+    ],
+)
+def test_a_kernel_that_hangs_or_ends_its_process_is_named_and_the_others_are_timed(tmp_path, kernel, reason):
+    store, graph = Store(tmp_path), TaskGraph("stuck")
+    lost, fine = (graph.data(name, shape=(8,), dtype="float32") for name in ("lost", "fine"))
+    graph.add(kernel, name="stuck", writes={"dst": lost})
+    graph.add(pk.FILL, name="fine", writes={"dst": fine}, params={"value": 1})
+    with pytest.raises(
+        ProfileError,
+        match=rf"^kernel '{kernel.name}', variant 'numpy' failed on n0.cpu0 \(task 'stuck'\): {reason}$",
+    ):
+        profile(graph, platform(), store, budget_s=BUDGET_S, kernel_limit_s=2.0)
+    folder = store.find("profiles", platform().fingerprint())
+    assert folder is not None
+    assert pl.read_parquet(folder / "timings.parquet")["kernel"].to_list() == ["fill"]
+
+
+@pytest.mark.parametrize(
+    ("what", "again"),
+    [
+        ("nothing", []),
+        ("kernel source", ["scale"]),
+        ("driver", ["fill", "save", "scale", "total"]),
+        ("package version", ["fill", "save", "scale", "total"]),
+        ("device model", ["fill", "save", "scale", "total"]),
+        ("cores", ["fill", "save", "scale", "total"]),
+        ("params", ["scale"]),
+        ("shapes", ["fill", "scale", "total"]),
+    ],
+)
+def test_each_part_of_a_fingerprint_decides_what_is_timed_again(tmp_path, monkeypatch, what, again):
+    def there(**changes):
+        here = platform()
+        return dataclasses.replace(here, devices=(dataclasses.replace(here.devices[0], **changes),))
+
+    file = tmp_path / "times.csv"
+    rows = "".join(f"{kernel},numpy,cpu,1\n" for kernel in ("fill", "scale", "total", "save"))
+    file.write_text("kernel,variant,device_kind,median_s\n" + rows)
+    store = Store(tmp_path / "s")
+    import_timings(file, pk.small_graph(), there(), store)
+    graph, here = pk.small_graph(), there()
+    original = pk.Variant.fingerprint
+    if what == "kernel source":
+        monkeypatch.setattr(
+            pk.Variant, "fingerprint", lambda v: "new" if v.implementation.endswith(":scale") else original(v)
+        )
+    elif what == "package version":
+        monkeypatch.setattr("heterotask_core.profiling.items._version", lambda module: "99")
+    elif what == "params":
+        graph.tasks[1].params["factor"] = graph.tasks[3].params["factor"] = 3
+    elif what == "shapes":
+        graph = pk.small_graph(128)
+    else:
+        here = {
+            "nothing": there(),
+            "driver": there(driver="2"),
+            "device model": there(model="Other"),
+            "cores": there(core_ids=(CORE, CORE + 1)),
+        }[what]
+    _, missing = stored_profile(graph, here, store)
+    assert sorted({text.partition("/")[0] for text in missing}) == again
+
+
 def test_inexact_variants_are_timed_where_the_graph_admits_them(tmp_path):
     graph = pk.small_graph()
     graph.exact = False
@@ -175,8 +244,8 @@ def test_messages_between_virtual_nodes_are_timed(tmp_path):
     here = platform(nodes=2)
     found = profile(pk.small_graph(), here, Store(tmp_path), budget_s=BUDGET_S)
     assert found.links.select("source", "target", "kind", "count").rows() == [
-        ("n0", "n1", "network", 63),
-        ("n1", "n0", "network", 63),
+        ("n0", "n1", "network", 71),
+        ("n1", "n0", "network", 71),
     ]
     assert (found.links["latency_s"] < 1.0).all()
     assert (found.links["bandwidth_bytes_per_s"] > 1e6).all()
