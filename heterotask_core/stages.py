@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from pydantic import BaseModel
 
 from heterotask_core.app import Application, CheckResult
 from heterotask_core.emulation import is_emulated, origin_of
-from heterotask_core.errors import ProgramError, StoreError
+from heterotask_core.errors import ExecutionError, ProgramError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.from_graph import build_problem
@@ -29,15 +31,19 @@ from heterotask_core.profiling.emulated import EmulationSpec, emulated_profile
 from heterotask_core.profiling.measure import KERNEL_LIMIT_S, Profile, profile
 from heterotask_core.program.io import load_program, save_program
 from heterotask_core.program.lower import lower
-from heterotask_core.program.model import Program
+from heterotask_core.program.model import OpKind, Program
 from heterotask_core.program.verify import verify
 from heterotask_core.report.gantt import gantt_svg
 from heterotask_core.report.perfetto import perfetto_json
 from heterotask_core.report.summary import Summary, summarise
 from heterotask_core.runtime.job import RunResult, execute
+from heterotask_core.runtime.partial import PARTIAL_FILE
 from heterotask_core.simulate import simulate
 from heterotask_core.store import Store
+from heterotask_core.tables import write_table
 from heterotask_core.trace import trace_table
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_PLANNER = "portfolio"
 DEFAULT_EVALUATIONS = 300
@@ -185,8 +191,9 @@ def execute_stage(
 ) -> Run:
     """Execute a plan under MPI and keep results, trace, Gantt chart and Perfetto file in a new run record.
 
-    A failed run stays in the store, marked as failed, with what it had written.
-    Raises :class:`~heterotask_core.errors.ExecutionError`.
+    A failed run stays in the store, marked as failed, with what it had written and the trace of what was done.
+    Raises :class:`~heterotask_core.errors.ExecutionError`, or :class:`~heterotask_core.errors.StoreError` when the
+    disk is full.
     """
     key = store.unique_key("runs", workflow.key)
     origin = origin_of(plan.program.device_kinds)
@@ -194,19 +201,23 @@ def execute_stage(
     if origin == "emulated":
         times = EmulationSpec.of(workflow.platform).times(plan.program, runs=repeats)
     with store.new_record("runs", key, plan=plan.folder.name, application=workflow.app.name) as folder:
-        result = execute(
-            plan.program,
-            workflow.platform,
-            output_dir=folder,
-            repeats=repeats,
-            progress=progress,
-            emulation=times,
-        )
+        try:
+            result = execute(
+                plan.program,
+                workflow.platform,
+                output_dir=folder,
+                repeats=repeats,
+                progress=progress,
+                emulation=times,
+            )
+        except ExecutionError:
+            _keep_partial_trace(plan.program, folder, origin)
+            raise
         trace = pl.concat(
             trace_table(plan.program, result.start_s[r], result.finish_s[r], origin=origin, repeat=r)
             for r in range(repeats)
         )
-        trace.write_parquet(folder / "trace.parquet")
+        write_table(trace, folder / "trace.parquet")
         last = trace.filter(pl.col("repeat") == repeats - 1)
         title = f"{workflow.app.name} on {len(workflow.platform.devices)} devices"
         summary = summarise(plan.program, last)
@@ -214,6 +225,27 @@ def execute_stage(
         (folder / "trace.perfetto.json").write_text(perfetto_json(plan.program, last))
         (folder / "summary.json").write_text(json.dumps(run_facts(plan, result, summary), indent=1))
     return Run(store.folder("runs", key), result, trace, summary)
+
+
+def _keep_partial_trace(program: Program, folder: Path, origin: str) -> None:
+    """Write ``trace.parquet`` of the ops that a failed run has completed, in place of their bare times."""
+    partial = folder / PARTIAL_FILE
+    if not partial.exists():
+        return
+    with np.load(partial, allow_pickle=False) as stored:
+        start_s, finish_s = stored["start_s"], stored["finish_s"]
+    tables = [
+        trace_table(program, start_s[r], finish_s[r], origin=origin, repeat=r)
+        for r in range(len(start_s))
+        if np.isfinite(start_s[r, program.op_kind == OpKind.KERNEL]).any()
+    ]
+    if tables:
+        done = pl.concat(tables).filter(pl.col("finish_s").is_finite())
+        try:
+            write_table(done, folder / "trace.parquet")
+        except StoreError as error:
+            _log.warning("the failed run's trace is lost: %s", error)
+    partial.unlink()
 
 
 def check_stage(workflow: Workflow, run: Run) -> CheckResult:

@@ -6,6 +6,7 @@ temporary name, its files are synchronised, and it is renamed into place: reader
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -108,11 +109,13 @@ class Store:
         """Yield a temporary folder that becomes the record when the block ends; an older one is replaced.
 
         ``facts`` (JSON values: fingerprints, names) go into the manifest. When the block raises, the folder is
-        kept as a record marked "failed" with the error, unless a complete record of that key exists.
+        kept as a record marked "failed" with the error, unless a complete record of that key exists. Records whose
+        process was killed become failed ones here.
         """
         target = self.folder(kind, key)
         self._create()
         target.parent.mkdir(exist_ok=True)
+        _recover(target.parent)
         temporary = target.parent / f".{key}.{uuid.uuid4().hex[:8]}.tmp"
         temporary.mkdir()
         manifest: dict[str, Any] = {
@@ -125,13 +128,22 @@ class Store:
             "packages": _packages(),
         }
         try:
+            _write_json(temporary / MANIFEST, manifest | {"status": "running", "owner": _owner()})
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise StoreError(
+                f"{target} cannot be begun ({error}); free space there, or choose another --store"
+            ) from error
+        try:
             yield temporary
         except BaseException as error:
             manifest |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
             if target.is_dir() and self.find(kind, key) is not None:
                 shutil.rmtree(temporary)
             else:
-                _publish(temporary, target, manifest)
+                _publish_failed(temporary, target, manifest)
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC and not isinstance(error, StoreError):
+                raise StoreError(f"{target}: the disk is full; free space there, or choose another --store") from error
             raise
         _publish(temporary, target, manifest)
 
@@ -159,9 +171,58 @@ def _publish(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:
     _sync(target.parent)
 
 
+def _publish_failed(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:
+    """Publish; on a full disk the record's largest files make room for its manifest."""
+    while True:
+        try:
+            _publish(temporary, target, manifest)
+            return
+        except OSError as error:
+            files = [path for path in temporary.rglob("*") if path.is_file() and path.name != MANIFEST]
+            largest = max(files, key=lambda path: path.stat().st_size, default=None)
+            if error.errno != errno.ENOSPC or largest is None:
+                raise
+            largest.unlink()
+
+
+def _owner() -> dict[str, Any]:
+    """Return what tells this process from all others."""
+    return {"host": platform.node(), "pid": os.getpid(), "started": _start_ticks(os.getpid())}
+
+
+def _start_ticks(pid: int) -> str:
+    """Return when a process started, in ticks since boot; empty if it is not there."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _recover(parent: Path) -> None:
+    """Turn what killed processes of this host have left into failed records."""
+    for temporary in parent.glob(".*.tmp"):
+        try:
+            manifest = json.loads((temporary / MANIFEST).read_text())
+            owner, key = manifest.pop("owner"), str(manifest["key"])
+        except (OSError, ValueError, KeyError):
+            continue
+        if owner["host"] != platform.node() or _start_ticks(owner["pid"]) == owner["started"]:
+            continue
+        target = parent / key
+        if target.exists():
+            shutil.rmtree(temporary, ignore_errors=True)
+            continue
+        manifest |= {"status": "failed", "error": f"its process (pid {owner['pid']}) was killed"}
+        _publish_failed(temporary, target, manifest)
+
+
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
+    try:
+        temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     _sync(temporary)
     temporary.rename(path)
 

@@ -161,3 +161,12 @@ def read_table(path: Path, schema: Schema, *, remedy: str) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StoreError(f"{path} is damaged or not a Parquet file ({error}); {remedy}") from error
     return check_table(table, schema, what=str(path))
+
+
+def write_table(table: pl.DataFrame, path: Path) -> None:
+    """Write a Parquet table, whole or not at all; raises :class:`StoreError` naming the file when it cannot be."""
+    try:
+        table.write_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        path.unlink(missing_ok=True)
+        raise StoreError(f"{path} cannot be written ({error}); free space there, or choose another --store") from error

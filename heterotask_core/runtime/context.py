@@ -37,6 +37,8 @@ class JobSpec:
     """Node → file in shared memory."""
     devices: Mapping[str, Mapping[str, str]]
     """Device → kind, selector, memory."""
+    verify: float = 0.0
+    """Share of the tasks that are recomputed with their reference variants and compared."""
 
     def save(self, folder: Path) -> None:
         """Write ``job.json``."""

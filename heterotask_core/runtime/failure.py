@@ -12,6 +12,8 @@ from heterotask_core.program.model import RankRole
 
 TAIL_LINES = 4
 _TAIL_CHARACTERS = 1000
+_CRASH = "Fatal Python error: "
+"""How faulthandler begins."""
 _SIGNAL = re.compile(r"KILLED BY SIGNAL: (\d+) \((.+?)\)|EXIT STRING: ([A-Za-z ]+) \(signal (\d+)\)")
 
 Lane = Mapping[str, Any]
@@ -26,9 +28,17 @@ def rank_name(ranks: Sequence[RankRole], rank: int) -> str:
 
 
 def tail(text: str) -> str:
-    """Return the last lines in one, without a Python traceback: what failed is said elsewhere."""
-    lines = [line.strip() for line in text.split("Traceback (most recent call last)")[0].splitlines()]
-    return " | ".join([line for line in lines if line][-TAIL_LINES:])[-_TAIL_CHARACTERS:]
+    """Return the last lines in one, without a Python traceback: what failed is said elsewhere.
+
+    Of a crash, what was printed before it, its name, and where the interpreter was.
+    """
+    before, crash, stack = text.split("Traceback (most recent call last)")[0].partition(_CRASH)
+    lines = [line.strip() for line in before.splitlines() if line.strip()][-TAIL_LINES:]
+    if crash:
+        first, *rest = stack.splitlines()
+        frames = [line.strip() for line in rest if line.strip().startswith("File ")]
+        lines += [crash + first, *frames[:TAIL_LINES]]
+    return " | ".join(lines)[-_TAIL_CHARACTERS:]
 
 
 def rank_output(folder: Path, rank: int) -> str:
@@ -69,11 +79,15 @@ def silent(ranks: Sequence[RankRole], rank: int, silent_s: float, folder: Path) 
     )
 
 
-def stalled(limit_s: float, lanes: Sequence[Lane]) -> str:
+def stalled(ranks: Sequence[RankRole], limit_s: float, lanes: Sequence[Lane], folder: Path) -> str:
     """Return the message for a job in which nothing moves, with a line for every lane that is not through."""
-    table = [
-        f"  lane {lane['lane']!r} of rank {lane['rank']}: {lane['op']} {lane['state']}, since {lane['since_s']:.0f} s"
-        for lane in lanes
-        if lane["op"] is not None
-    ]
-    return "\n".join([f"no progress for {limit_s:.0f} s; the job was ended. What every lane waits for:", *table])
+    table, computing = [], []
+    for lane in lanes:
+        if lane["op"] is None:
+            continue
+        where = f"lane {lane['lane']!r} of rank {lane['rank']}, node {ranks[lane['rank']].node!r}"
+        table.append(f"  {where}: {lane['op']} {lane['state']}, since {lane['since_s']:.0f} s")
+        if lane.get("running") and ranks[lane["rank"]].device is not None:
+            computing.append(lane["rank"])
+    said = "".join(rank_output(folder, rank) for rank in dict.fromkeys(computing))
+    return "\n".join([f"no progress for {limit_s:.0f} s; the job was ended{said}. Every lane:", *table])

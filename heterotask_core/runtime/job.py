@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -22,9 +21,7 @@ from heterotask_core.runtime.context import JobSpec, counters_file
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import MpiJob, make_folder
-from heterotask_core.runtime.times import read_times
-
-_log = logging.getLogger(__name__)
+from heterotask_core.runtime.partial import keep_partial
 
 STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
@@ -33,8 +30,6 @@ FIRST_PASS_S = 20.0
 """What is added in the first pass of a program, in which variants that declare no warm-up may compile."""
 EMULATED_STALL_S = 300.0
 """The limit of emulated devices, whose planned times say nothing about the time that this host needs."""
-PARTIAL_FILE = "partial.npz"
-"""In the results' folder of a failed run: ``start_s`` and ``finish_s`` as in :class:`RunResult`, NaN where unknown."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ def execute(
     With ``warm_up`` it is run once more before, and that pass is not in the result. Without it, host variants
     that declare ``warm_up`` have been called once before the start barrier.
     Result files go to ``output_dir``; with several hosts that must be a folder that all of them share. When the run
-    fails, what the ranks printed and the times measured so far (``PARTIAL_FILE``) are there as well.
+    fails, what the ranks printed and the times measured so far are there as well (see partial.py).
     ``progress(done, total)`` counts ops on lanes over all passes and is called from this thread. Of emulated devices
     all times are logical: ``emulation`` says what every op takes in each of the ``repeats`` runs (default: as planned).
     ``launcher``: see :func:`~heterotask_core.runtime.launch.choose.choose_launcher`, which finds the default.
@@ -122,7 +117,7 @@ def execute(
         completion_s = time.monotonic() - start_s
         return _result(folder, program, completion_s, output_dir, skip=passes - repeats)
     except ExecutionError:
-        _keep(folder, program, passes, output_dir)
+        keep_partial(folder)
         raise
     finally:
         job.close()
@@ -171,19 +166,6 @@ def _run(
         raise ExecutionError(f"program {program.name!r} ended without a result; see the output of its ranks")
     if progress is not None and shown != total:
         progress(total, total)
-
-
-def _keep(folder: Path, program: Program, passes: int, output_dir: Path) -> None:
-    """Copy what a failed run leaves to look at: outputs of its ranks, times so far. A full disk loses it."""
-    try:
-        for path in sorted(folder.glob("output*.txt")):
-            if path.stat().st_size:
-                (output_dir / path.name).write_bytes(path.read_bytes())
-        times = read_times(folder, len(program.ranks), passes, program.n_ops)
-        start_s, finish_s = (np.where(np.isfinite(t), t, np.nan) for t in times)
-        np.savez(output_dir / PARTIAL_FILE, start_s=start_s, finish_s=finish_s)
-    except OSError as error:
-        _log.warning("what is left of the failed run could not be kept in %s: %s", output_dir, error)
 
 
 def _result(folder: Path, program: Program, completion_s: float, output_dir: Path, *, skip: int) -> RunResult:

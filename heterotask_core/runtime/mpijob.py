@@ -220,7 +220,7 @@ class MpiJob:
             rank, state = max(self._line.agents.items(), key=lambda item: item[1].silent_s)
             return ExecutionError(failure.silent(self._ranks, rank, state.silent_s, self.folder))
         if self.end_kind is End.STALLED:
-            return ExecutionError(failure.stalled(self._idle_s, lanes))
+            return ExecutionError(failure.stalled(self._ranks, self._idle_s, lanes, self.folder))
         if self.end_kind is End.LOADING:
             absent = [rank for rank in range(len(self._ranks)) if not (self.folder / f"rank-{rank}.json").exists()]
             which = f"ranks {absent} have not started" if absent else "all ranks have started"

@@ -159,7 +159,8 @@ def test_deadlock_is_reported_with_what_lanes_wait_for(tmp_path, monkeypatch):
     b.task("c0", FILL, {"output": x}, [1], params={"value": 0})
     b.task("c1", FILL, {"output": y}, [0], params={"value": 0})
     with pytest.raises(
-        ExecutionError, match=r"lane '1:COMPUTE' of rank 1: task 'fill0' waits for task 'fill1' \(rank 2\), since"
+        ExecutionError,
+        match=r"lane '1:COMPUTE' of rank 1, node 'n0': task 'fill0' waits for task 'fill1' \(rank 2\), since",
     ):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
 

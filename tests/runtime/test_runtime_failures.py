@@ -1,0 +1,65 @@
+"""The failure matrix, done for real: one clear error, nothing left behind, a consistent store, and the next run works.
+
+``benchmarks/failure_matrix.py`` runs the same cases many times with the watchdogs' real limits.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+from failure_cases import CASES, run_case
+
+from heterotask_core.program.model import RankRole
+from heterotask_core.runtime import failure
+from heterotask_core.runtime.partial import with_room
+
+QUICK = ("crashes", "agent_stopped", "caller_killed", "trace_fills_disk")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
+)
+def test_failure_is_told_and_leaves_nothing(tmp_path, name):
+    case = CASES[name]
+    if case.small_disk_bytes and os.geteuid() != 0:
+        pytest.skip("needs root to mount a small tmpfs")
+    assert run_case(case, tmp_path / "case", quick=True) == []
+
+
+RANKS = (RankRole("n0", None), RankRole("n0", "c0"))
+
+
+def test_tail_leaves_tracebacks_out_and_shortens_crashes():
+    assert failure.tail("one\n\n two \nTraceback (most recent call last):\n  File x\nValueError: y\n") == "one | two"
+    crash = (
+        "before\nFatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+        '  File "a.py", line 1 in f\n  File "b.py", line 2 in g\n\nExtension modules: numpy\n'
+    )
+    assert failure.tail(crash) == (
+        'before | Fatal Python error: Segmentation fault | File "a.py", line 1 in f | File "b.py", line 2 in g'
+    )
+
+
+def test_several_ranks_that_died_between_two_looks_are_all_named(tmp_path):
+    (tmp_path / "output-1.txt").write_text("last words\n")
+    lanes = [{"rank": 1, "lane": "1:COMPUTE", "op": "task 'a'", "state": "runs", "since_s": 1.0, "running": True}]
+    assert failure.died(RANKS, (0, 1), lanes, tmp_path, "") == (
+        "rank 0 (agent, node 'n0') or rank 1 (device 'c0', node 'n0') running task 'a' was killed or crashed; the job "
+        "was ended (if it was killed for lack of memory, dmesg tells); rank 1 printed: last words"
+    )
+
+
+def test_full_disk_gives_up_results_for_what_is_left_of_the_run(tmp_path):
+    (tmp_path / "large").write_bytes(bytes(1000))
+    (tmp_path / "small").write_bytes(bytes(10))
+    (tmp_path / "manifest.json").write_bytes(bytes(5000))
+
+    def write():
+        if (tmp_path / "large").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with_room(tmp_path, write)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "small"]
