@@ -6,6 +6,7 @@ A :class:`NodeMemory` is one file in ``/dev/shm``: the arena at planned offsets,
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from heterotask_core.errors import ArenaTooSmallError, ExecutionError
 from heterotask_core.runtime.flags import LINE_BYTES, LINE_WORDS, Flags, no_fence
 
 _PAGE = 4096
+_POPULATE_WRITE = 23
+"""``MADV_POPULATE_WRITE``, which the mmap module does not name."""
 SHM = Path("/dev/shm")
 FILL = 0.9
 """Share of the free shared memory that a job may take."""
@@ -62,6 +65,7 @@ class NodeMemory:
             if create:
                 os.posix_fallocate(descriptor, 0, size_bytes)
             self._map = mmap.mmap(descriptor, size_bytes)
+            self._map_pages()
         except OSError as error:
             raise ArenaTooSmallError(f"{path}: cannot allocate {size_bytes} bytes of shared memory: {error}") from error
         finally:
@@ -72,6 +76,12 @@ class NodeMemory:
         self.aborted_address = self.flags.address + n_ops * LINE_BYTES
         self.publish = self.flags.publish
         self.seen = self.flags.seen
+
+    def _map_pages(self) -> None:
+        """Enter all pages into this process's page table, or the first tasks to touch them would pay for it."""
+        # Kernels before 5.14 do not know it; they fault the pages in one by one.
+        with contextlib.suppress(ValueError, OSError):
+            self._map.madvise(_POPULATE_WRITE)
 
     def abort(self, epoch: int) -> None:
         """Tell every rank of the node to leave ``epoch`` at its next poll."""
