@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ from heterotask_core.runtime.courier import DRAIN_S
 from heterotask_core.runtime.devices.base import Backend, Event, Launcher, open_backend
 from heterotask_core.runtime.devices.cpu import CpuBackend
 from heterotask_core.runtime.loop import Loop
+from heterotask_core.runtime.recompute import Recomputation, chosen
 from heterotask_core.runtime.walker import Walker
 
 SLEEP_S = 50e-6
@@ -61,6 +64,7 @@ class DeviceRole:
         memory = program.memory_names.index(self._memory_name)
         launchers: dict[int, Launcher] = {}
         calls: dict[int, Callable[[], object]] = {}
+        twice = chosen([op for lane in context.lanes for op in context.lane_ops(lane)], context.spec.verify)
         for op, task in bound_tasks(context, self._variants, memory):
             variant = task.loaded.variant
             key = (task.loaded.kernel.module, task.loaded.kernel.name, variant.name)
@@ -69,6 +73,12 @@ class DeviceRole:
                     calls[op] = backend.call(variant, task.loaded.function, task.arguments, task.params, task.scratch)
                 else:
                     launchers[op] = task.bind(backend)
+                if op in twice and not task.loaded.kernel.sink:
+                    again = Recomputation(task, backend.read, where=f"variant {variant.name!r}")
+                    if op in calls:
+                        calls[op] = partial(_call_checked, calls[op], again)
+                    else:
+                        launchers[op] = partial(_launch_checked, launchers[op], again)
             except Exception as error:
                 context.fail(op, error)
                 raise
@@ -113,6 +123,7 @@ class DeviceRole:
     def finish(self) -> None:
         """Forget the program; the device, its memory and what is compiled stay."""
         self._engine = None
+        self._backend.forget()
 
     def close(self) -> None:
         """Close the device."""
@@ -158,6 +169,28 @@ class _DeviceEngine:
             self.completed()
             if time.monotonic() > deadline_s:
                 raise ExecutionError(f"{len(self._running)} ops of the device did not end within {DRAIN_S:g} s")
+
+
+def _call_checked(call: Callable[[], object], again: Recomputation) -> None:
+    again.before()
+    call()
+    again.after()
+
+
+def _launch_checked(launch: Launcher, again: Recomputation, after: Sequence[Any]) -> Event:
+    """Launch alone, between two looks at the arrays: nothing else of this rank is issued meanwhile."""
+    for event in after:
+        _finish(event)
+    again.before()
+    event = launch(())
+    _finish(event)
+    again.after()
+    return event
+
+
+def _finish(event: Event) -> None:
+    while not event.query():
+        os.sched_yield()
 
 
 def _copy_of(context: Context, op: int) -> tuple[tuple[int, int], int, int, int]:

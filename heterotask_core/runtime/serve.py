@@ -78,9 +78,9 @@ class SessionSpec:
         values["ranks"] = tuple(RankRole(**{**r, "core_ids": tuple(r["core_ids"])}) for r in values["ranks"])
         return SessionSpec(**values)
 
-    def job(self, *, output_dir: str, repeats: int) -> JobSpec:
+    def job(self, *, output_dir: str, repeats: int, verify: float = 0.0) -> JobSpec:
         """Return what a program's context needs."""
-        return JobSpec(output_dir=output_dir, repeats=repeats, arenas=self.arenas, devices=self.devices)
+        return JobSpec(output_dir, repeats, self.arenas, self.devices, verify)
 
 
 def serve(folder: Path, comm: Any, *, cores: int) -> None:
@@ -111,7 +111,7 @@ def serve(folder: Path, comm: Any, *, cores: int) -> None:
             context = Context(
                 folder,
                 program,
-                spec.job(output_dir=order.head["output_dir"], repeats=order.head["repeats"]),
+                spec.job(**{name: order.head[name] for name in ("output_dir", "repeats", "verify")}),
                 program_comm,
                 memory,
                 epochs_before=epochs,

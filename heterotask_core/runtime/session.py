@@ -100,8 +100,11 @@ class Session:
         progress: Callable[[int, int], None] | None = None,
         timeout_s: float | None = None,
         warm_up: bool = False,
+        verify: float = 0.0,
     ) -> RunResult:
         """Run ``program`` as ``execute`` does; ``completion_s`` counts from this call.
+
+        ``verify`` is the share of tasks that are recomputed with their reference variants and compared.
 
         Raises:
             ProgramError: the program was made for another platform, or its kernels are not those of the plan.
@@ -115,7 +118,7 @@ class Session:
         for attempt in range(2):
             self._prepare(program)
             try:
-                reply = self._hand_over(program, output_dir, repeats + warm_up, progress, timeout_s)
+                reply = self._hand_over(program, output_dir, repeats + warm_up, verify, progress, timeout_s)
             except BaseException:
                 self.close()
                 raise
@@ -277,6 +280,7 @@ class Session:
         program: Program,
         output_dir: Path,
         passes: int,
+        verify: float,
         progress: Callable[[int, int], None] | None,
         timeout_s: float | None,
     ) -> Message:
@@ -291,7 +295,7 @@ class Session:
         total = passes * sum(int(program.lane_ptr[k + 1] - program.lane_ptr[k]) for k in lanes)
         for node in dict.fromkeys(role.node for role in program.ranks):
             Counters(counters_file(files, program, node), len(program.lane_names), create=True)
-        head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "files": str(files)}
+        head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "verify": verify, "files": str(files)}
         send(self._connection, program_message(program, **head))
         longest_s = float(np.max(program.op_duration_s, initial=0.0))
         job.stall_s = max(jobs.STALL_MIN_S, jobs.STALL_FACTOR * longest_s) + jobs.FIRST_PASS_S

@@ -121,6 +121,12 @@ class Backend(Protocol):
     def copy_within(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> Event:
         """Copy inside the memory that the device computes in."""
 
+    def read(self, argument: Argument) -> npt.NDArray[Any]:
+        """Return a copy of an array in the memory that the device computes in, once kernels issued before are done."""
+
+    def forget(self) -> None:
+        """Drop what was bound: another program follows."""
+
     def close(self) -> None:
         """Wait for everything issued and free the device's memory."""
 

@@ -73,6 +73,13 @@ class CpuBackend:
     copy_in = copy_within
     copy_out = copy_within
 
+    def read(self, argument: Argument) -> npt.NDArray[Any]:
+        """Return a copy of an array in the arena."""
+        return view(self._arena, argument).copy()
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
     def close(self) -> None:
         """Nothing is outstanding, and the arena belongs to the node."""
 

@@ -196,6 +196,14 @@ class CudaBackend:
         kind = cp.cuda.runtime.memcpyDeviceToDevice
         return self._copy(queue, self._slab.ptr + target, self._slab.ptr + source, size_bytes, after, kind)
 
+    def read(self, argument: Argument) -> npt.NDArray[Any]:
+        """Return a copy of an array in the slab."""
+        self._streams[0].synchronize()
+        return cp.asnumpy(self._array(argument), stream=self._streams[0])  # type: ignore[no-any-return]
+
+    def forget(self) -> None:
+        """Nothing is kept but compiled modules."""
+
     def close(self) -> None:
         """Finish the streams and unregister the arena before it is unmapped."""
         for stream in self._streams:

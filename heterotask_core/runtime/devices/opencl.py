@@ -194,6 +194,18 @@ class OpenClBackend:
         """Copy inside the slab."""
         return self._enqueue(queue, self._part(target, size_bytes), self._part(source, size_bytes), after)
 
+    def read(self, argument: Argument) -> npt.NDArray[Any]:
+        """Return a copy of an array in the slab."""
+        host = np.empty(argument.shape, argument.dtype)
+        if host.nbytes:
+            part = self._part(argument.offset_bytes, argument.size_bytes)
+            cl.enqueue_copy(self._queues[0], host, part, is_blocking=True)
+        return host
+
+    def forget(self) -> None:
+        """Drop the sub-buffers."""
+        self._parts.clear()
+
     def close(self) -> None:
         """Finish the queues and free the slab."""
         for queue in self._queues:
