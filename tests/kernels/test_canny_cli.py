@@ -19,6 +19,14 @@ def heterotask(*argv):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a picture and a store, which all share: each kind of device is profiled once."""
+    path = tmp_path_factory.mktemp("canny")
+    Image.fromarray(picture(64, 128, "plateaus", 4)).save(path / "picture.png")
+    return path
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("options", "kinds"),
@@ -30,13 +38,9 @@ def heterotask(*argv):
     ],
     ids=["cpu", "both", "opencl", "nodes"],
 )
-def test_run_on_devices(tmp_path, options, kinds):
-    image = tmp_path / "picture.png"
-    Image.fromarray(picture(64, 128, "plateaus", 4)).save(image)
-    store = ["--store", tmp_path / "store"]
-    code, out, err = heterotask(
-        "run", "canny", "-p", f"image={image}", "-p", "tile=64", *options, *store, "--check", *QUICK
-    )
+def test_run_on_devices(folder, options, kinds):
+    params = ["-p", f"image={folder / 'picture.png'}", "-p", "tile=64", "--store", folder / "store"]
+    code, out, err = heterotask("run", "canny", *params, *options, "--check", *QUICK)
     assert code == 0, err
     answer = json.loads(out)
     assert answer["check"]["passed"], answer["check"]
@@ -44,14 +48,13 @@ def test_run_on_devices(tmp_path, options, kinds):
 
 
 @pytest.mark.mpi
-def test_another_picture_under_the_same_name_makes_the_plan_stale(tmp_path):
-    image = tmp_path / "picture.png"
-    Image.fromarray(picture(60, 70, "plateaus", 4)).save(image)
-    options = ["-p", f"image={image}", "-p", "tile=64", "--devices", "cpu:1", "--store", tmp_path / "store"]
-    code, out, err = heterotask("run", "canny", *options, *QUICK)
+def test_another_picture_under_the_same_name_makes_the_plan_stale(folder):
+    image = folder / "picture.png"
+    options = ["-p", f"image={image}", "-p", "tile=64", "--devices", "cpu:2", "--store", folder / "store"]
+    code, out, err = heterotask("plan", "canny", *options, *QUICK)
     assert code == 0, err
-    plan = json.loads(out)["plan"]["folder"]
-    Image.fromarray(picture(60, 70, "noise", 4)).save(image)
+    plan = json.loads(out)["folder"]
+    Image.fromarray(picture(64, 128, "noise", 4)).save(image)
     code, _, err = heterotask("execute", "canny", "--plan", plan, *options)
     assert code == 1
     assert "another graph" in err
