@@ -300,15 +300,19 @@ class Session:
         longest_s = float(np.max(program.op_duration_s, initial=0.0))
         job.stall_s = max(jobs.STALL_MIN_S, jobs.STALL_FACTOR * longest_s) + jobs.FIRST_PASS_S
         shown = -1
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        sent_s = time.monotonic()
+        until_s = None if timeout_s is None else sent_s + timeout_s
 
         def look() -> None:
             nonlocal shown
             if progress is not None and job.done_ops > shown and self.state is State.RUNNING:
                 shown = job.done_ops
                 progress(shown, total)
-            if until_s is not None and time.monotonic() > until_s:
+            now_s = time.monotonic()
+            if until_s is not None and now_s > until_s:
                 raise ExecutionError(f"program {program.name!r} did not end within {timeout_s:g} s")
+            if self.state in (State.READY, State.LOADING) and now_s - sent_s > LOADING_S:
+                raise ExecutionError(f"loading program {program.name!r} took more than {LOADING_S:.0f} s")
 
         reply = self._until_reply(set(), look)
         shutil.rmtree(files, ignore_errors=True)

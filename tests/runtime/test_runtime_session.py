@@ -7,14 +7,17 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 import threading
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hand_program import COUNT, Builder
-from runtime_kernels import ADD, DIE, FAIL, FILL, STORE, TWICE
+from runtime_kernels import ADD, DIE, FAIL, FILL, HANG, STORE, TWICE
 
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError, LaunchError, ProgramError
 from heterotask_core.program.model import OpKind
@@ -23,7 +26,6 @@ from heterotask_core.runtime.serve import SOCKET_FILE, State
 from heterotask_core.runtime.session import Session
 
 pytestmark = pytest.mark.mpi
-SHM = Path("/dev/shm")
 RUN = [State.LOADING, State.RUNNING, State.DRAINING, State.READY]
 
 
@@ -223,7 +225,6 @@ def test_job_without_programs_ends_by_itself(tmp_path):
 
 
 def test_socket_is_private_and_nothing_is_left(tmp_path):
-    before = {p.name for p in SHM.glob("heterotask-*")}
     b = _chain(1.0, nodes=1)
     size = 2 * b.used["n0"]
     with _session(b, arena_bytes={"n0": size}) as session:
@@ -233,19 +234,87 @@ def test_socket_is_private_and_nothing_is_left(tmp_path):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert not list(folder.glob("program-*"))
         assert session._spec.memory_bytes == {"n0": size}
+        arenas = session._spec.arenas.values()
     assert not folder.exists()
-    assert {p.name for p in SHM.glob("heterotask-*")} <= before
+    assert not any(Path(arena).exists() for arena in arenas)
     session.close()
     assert session.state is State.DEAD
 
 
-def test_timeout_ends_the_job(tmp_path):
+def test_limits_of_loading_and_running_end_the_job(tmp_path, monkeypatch):
     b = _chain(1.0)
+    b.task("c0", HANG, {"output": b.slot("n0")}, params={"path": {"output": "pid"}})
     with _session(b) as session:
-        session.run(b.build(), output_dir=tmp_path)
         with pytest.raises(ExecutionError, match="did not end within 0 s"):
-            session.run(b.build(), output_dir=tmp_path, repeats=200_000, timeout_s=0.0)
+            session.run(b.build(), output_dir=tmp_path, timeout_s=0.0)
         assert session.state is State.DEAD
+        b = _sleeps_at_import(tmp_path, monkeypatch)
+        monkeypatch.setattr("heterotask_core.runtime.session.LOADING_S", 0.1)
+        monkeypatch.setattr(session, "_accept", partial(_patient, session._accept, monkeypatch))
+        with pytest.raises(ExecutionError, match="loading program 'hand' took more than 0 s"):
+            session.run(b.build(), output_dir=tmp_path)
+        assert session.state is State.DEAD
+
+
+def _patient(accept, monkeypatch, job, listener):
+    """Accept with the usual limit, whatever the limit of loading is."""
+    with monkeypatch.context() as patch:
+        patch.setattr("heterotask_core.runtime.session.LOADING_S", 60.0)
+        return accept(job, listener)
+
+
+def _sleeps_at_import(folder: Path, monkeypatch) -> Builder:
+    """A program whose kernel's module never gets imported by a rank."""
+    (folder / "sleepy_kernels.py").write_text(
+        "import os, time\nfrom heterotask_core.kernel import Kernel, Variant\n"
+        "if 'PMI_RANK' in os.environ:\n    time.sleep(1000)\n"
+        "def sleepy(*, output):\n    pass\n"
+        "SLEEPY = Kernel('sleepy', __name__, writes=('output',),\n"
+        "    variants=(Variant('plain', 'cpu', 'sleepy_kernels:sleepy'),))\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n1")])
+    b.task("c0", importlib.import_module("sleepy_kernels").SLEEPY, {"output": b.slot("n0")})
+    return b
+
+
+def _hold(folder: Path) -> None:
+    """A session that waits for its next program; run by a process that is killed."""
+    b = _chain(1.0)
+    session = _session(b)
+    session.run(b.build(), output_dir=folder)
+    pids = [json.loads(p.read_text())["pid"] for p in session._job.folder.glob("rank-*.json")]
+    arenas = list(session._spec.arenas.values())
+    (folder / "pids.part").write_text(json.dumps([str(session._job.folder), pids, arenas]))
+    (folder / "pids.part").replace(folder / "pids")
+    threading.Event().wait()
+
+
+def test_killed_caller_takes_the_waiting_job_along(tmp_path):
+    code = f"import test_runtime_session as t; from pathlib import Path; t._hold(Path({str(tmp_path)!r}))"
+    environment = {**os.environ, "PYTHONPATH": ":".join(p for p in sys.path if p)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as caller:
+        _wait_until((tmp_path / "pids").exists)
+        folder, pids, arenas = json.loads((tmp_path / "pids").read_text())
+        caller.kill()
+    _wait_until(lambda: not any(_alive(pid) for pid in pids))
+    _wait_until(lambda: not Path(folder).exists())
+    assert not any(Path(arena).exists() for arena in arenas)
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _wait_until(condition) -> None:
+    deadline_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline_s
+        os.sched_yield()
 
 
 def test_programs_of_other_platforms_and_sizes_are_refused_before_anything_starts(tmp_path):
