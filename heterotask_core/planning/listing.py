@@ -19,13 +19,18 @@ from heterotask_core.planning.core import MAX_HOPS, Arrays, Placed, arrays, deco
 from heterotask_core.planning.memory import fit_memory
 from heterotask_core.planning.problem import F64, I32, I64, Problem
 from heterotask_core.planning.schedule import Schedule
+from heterotask_core.planning.view import memory_classes
 
 FITTED = 4
 """How many passes are fitted into limited memories before the shortest is taken."""
 
 
 class Rule(NamedTuple):
-    """A list scheduler: task priorities (T,), device bias (T, D), forced device (T,) or −1."""
+    """A list scheduler: task priorities (T,), bias, forced device (T,) or −1.
+
+    The bias, added to the finish, has a column a device, or a class of devices
+    (:func:`~heterotask_core.planning.view.memory_classes`), or none.
+    """
 
     priority: F64
     bias: F64
@@ -36,7 +41,7 @@ class Routes(NamedTuple):
     """Cheapest uncontended routes of at most ``MAX_HOPS`` links between memories, for every size that occurs.
 
     Which route is cheapest depends on the size, in few steps: ``regime`` (one a distinct size) is an index into
-    the tables ``latency_s`` and ``seconds_per_byte`` (regimes, M, M), infinite where no route leads.
+    the tables ``latency_s`` and ``seconds_per_byte`` (regimes, M, M); the latency is infinite where no route leads.
     """
 
     sizes: F64
@@ -82,20 +87,20 @@ def cheapest_routes(problem: Problem) -> Routes:
 
 def _route_table(problem: Problem, size: float) -> tuple[F64, F64]:
     m = problem.n_memories
-    latency, per_byte = np.full((m, m), np.inf), np.full((m, m), np.inf)
+    latency, per_byte = np.full((m, m), np.inf), np.zeros((m, m))
     latency[problem.link_source, problem.link_target] = problem.link_latency_s
     per_byte[problem.link_source, problem.link_target] = 1.0 / problem.link_bandwidth_bytes_per_s
     np.fill_diagonal(latency, 0.0)
     np.fill_diagonal(per_byte, 0.0)
     one_latency, one_per_byte = latency.copy(), per_byte.copy()
+
     for _ in range(MAX_HOPS - 1):
         # The routes of the last round only: a longer one would have more hops than allowed.
         before_latency, before_per_byte = latency.copy(), per_byte.copy()
         for k in range(m):
             new_latency = before_latency[:, k, None] + one_latency[None, k, :]
             new_per_byte = before_per_byte[:, k, None] + one_per_byte[None, k, :]
-            with np.errstate(invalid="ignore"):
-                shorter = new_latency + size * new_per_byte < latency + size * per_byte
+            shorter = new_latency + size * new_per_byte < latency + size * per_byte
             latency = np.where(shorter, new_latency, latency)
             per_byte = np.where(shorter, new_per_byte, per_byte)
     return latency, per_byte
@@ -123,28 +128,26 @@ def mean_edge_s(problem: Problem) -> tuple[I64, I32, F64]:
 
 
 @nb.njit(cache=True)
-def _oct(pointer, target, edge_s, cost_s, task_class, device_memory, n_memories):  # type: ignore[no-untyped-def]
-    n, n_devices = len(task_class), len(device_memory)
-    table = np.zeros((n, n_devices))
+def _oct(pointer, target, edge_s, cost_s, task_class, device_class, n_classes, scout):  # type: ignore[no-untyped-def]
+    """Devices of a class have the same column; ``scout`` are the devices of one memory of each class."""
+    n, n_devices = len(task_class), len(device_class)
+    table = np.zeros((n, n_classes))
     rank = np.zeros(n)
-    near = np.empty(n_memories)
+    near = np.empty(n_classes)
     for t in range(n - 1, -1, -1):
         for k in range(pointer[t], pointer[t + 1]):
             j = target[k]
             near[:] = np.inf
-            far = np.inf
-            for q in range(n_devices):
-                w = cost_s[task_class[j], q]
-                if w < np.inf:
-                    value = table[j, q] + w
-                    far = min(far, value)
-                    near[device_memory[q]] = min(near[device_memory[q]], value)
-            for p in range(n_devices):
-                table[t, p] = max(table[t, p], min(near[device_memory[p]], far + edge_s[k]))
+            for q in scout:
+                c = device_class[q]
+                near[c] = min(near[c], table[j, c] + cost_s[task_class[j], q])
+            far = near.min() + edge_s[k]
+            for c in range(n_classes):
+                table[t, c] = max(table[t, c], min(near[c], far))
         total, count = 0.0, 0
         for p in range(n_devices):
             if cost_s[task_class[t], p] < np.inf:
-                total += table[t, p]
+                total += table[t, device_class[p]]
                 count += 1
         rank[t] = total / max(count, 1)
     return table, rank
@@ -186,19 +189,32 @@ def anywhere(problem: Problem) -> I32:
     return np.full(problem.n_tasks, -1, np.int32)
 
 
+def unbiased(problem: Problem) -> F64:
+    """Return the bias of a rule that takes the earliest finish, (T, 0)."""
+    return np.zeros((problem.n_tasks, 0))
+
+
+def wide(problem: Problem, bias: F64) -> F64:
+    """Return a rule's bias with a column a device, (T, D)."""
+    if bias.shape[1] == problem.n_devices:
+        return bias
+    return bias[:, memory_classes(problem)] if bias.shape[1] else np.zeros((problem.n_tasks, problem.n_devices))
+
+
 def peft_rule(problem: Problem) -> Rule:
     """Return PEFT's rule: rank and bias from the optimistic cost table."""
     pointer, target, edge_s = mean_edge_s(problem)
-    table, rank = _oct(
-        pointer, target, edge_s, problem.cost_s, problem.task_class, problem.device_memory, problem.n_memories
-    )
+    device_class = memory_classes(problem)
+    _, first = np.unique(device_class, return_index=True)
+    scout = np.flatnonzero(np.isin(problem.device_memory, problem.device_memory[first]))
+    table, rank = _oct(pointer, target, edge_s, problem.cost_s, problem.task_class, device_class, len(first), scout)
     return Rule(rank, table, anywhere(problem))
 
 
 def heft_rule(problem: Problem) -> Rule:
     """Return HEFT's rule: upward rank, earliest finish."""
     up, _ = _ranks(*mean_edge_s(problem), _mean_s(problem))
-    return Rule(up, np.zeros((problem.n_tasks, problem.n_devices)), anywhere(problem))
+    return Rule(up, unbiased(problem), anywhere(problem))
 
 
 def cpop_rule(problem: Problem) -> Rule:
@@ -218,7 +234,7 @@ def cpop_rule(problem: Problem) -> Rule:
         total = problem.cost_s[problem.task_class[path]].sum(axis=0)
         if np.isfinite(total.min()):
             forced[path] = int(total.argmin())
-    return Rule(up + down, np.zeros((problem.n_tasks, problem.n_devices)), forced)
+    return Rule(up + down, unbiased(problem), forced)
 
 
 def place(problem: Problem, view: Arrays, rule: Rule) -> Placed:

@@ -8,13 +8,25 @@ from heterotask_core.planning.cpop import CPOP
 from heterotask_core.planning.cpsat import CPSAT
 from heterotask_core.planning.heft import HEFT
 from heterotask_core.planning.heft_oct import HEFT_OCT
+from heterotask_core.planning.lookahead import LOOKAHEAD
 from heterotask_core.planning.peft import PEFT
 from heterotask_core.planning.peft_link import PEFT_LINK
 from heterotask_core.planning.policies.planner import POLICY_PLANNERS
 from heterotask_core.planning.portfolio import PORTFOLIO
 from heterotask_core.planning.restricted import RESTRICTED
 
-_ALL: tuple[Planner, ...] = (PORTFOLIO, PEFT, HEFT, CPOP, PEFT_LINK, HEFT_OCT, RESTRICTED, CPSAT, *POLICY_PLANNERS)
+_ALL: tuple[Planner, ...] = (
+    PORTFOLIO,
+    PEFT,
+    HEFT,
+    CPOP,
+    LOOKAHEAD,
+    PEFT_LINK,
+    HEFT_OCT,
+    RESTRICTED,
+    CPSAT,
+    *POLICY_PLANNERS,
+)
 _PLANNERS: dict[str, Planner] = {p.name: p for p in _ALL}
 PLANNERS = tuple(_PLANNERS)
 """Names of all planners."""

@@ -16,7 +16,7 @@ from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.core import Placed, arrays
 from heterotask_core.planning.heft_oct import heft_oct_rule
-from heterotask_core.planning.listing import Rule, finish_shortest, heft_rule, peft_rule, place
+from heterotask_core.planning.listing import Rule, finish_shortest, heft_rule, peft_rule, place, wide
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.schedule import Schedule
 
@@ -66,7 +66,7 @@ def restricted_passes(problem: Problem) -> list[tuple[Placed, Rule, str]]:
         for make in RULES:
             rule = make(smaller)
             try:
-                passes.append((place(smaller, view, rule), rule._replace(bias=rule.bias + shut), name))
+                passes.append((place(smaller, view, rule), rule._replace(bias=wide(smaller, rule.bias) + shut), name))
             except InfeasiblePlanError as error:
                 failure = failure or error
     if not passes and failure is not None:

@@ -60,7 +60,13 @@ def plan_faults(document: Any, plan: Any) -> list[str]:
             number[d] += 1
             there[d, number[d], device["memory"]] = finish
 
-    for x in sorted(plan["transfers"], key=lambda x: (x["finish_s"], x["start_s"])):
+    def at_source(x: Any) -> bool:
+        return there.get((x["data"], x["version"], x["from"]), float("inf")) <= x["start_s"] + slack
+
+    # In the order in which copies appear; hops that take no time may stand in any order.
+    pending = sorted(plan["transfers"], key=lambda x: (x["finish_s"], x["start_s"]))
+    while pending:
+        x = pending.pop(next((i for i, x in enumerate(pending) if at_source(x)), 0))
         what = f"{x['data']} v{x['version']} {x['from']} to {x['to']}"
         link = links.get((x["from"], x["to"]))
         if link is None:
@@ -69,7 +75,7 @@ def plan_faults(document: Any, plan: Any) -> list[str]:
         duration = link.get("latency_s", 0.0) + size[x["data"]] / link["bandwidth_bytes_per_s"]
         if x["finish_s"] - x["start_s"] < duration - slack:
             faults.append(f"{what}: takes {x['finish_s'] - x['start_s']}, needs {duration}")
-        if there.get((x["data"], x["version"], x["from"]), float("inf")) > x["start_s"] + slack:
+        if not at_source(x):
             faults.append(f"{what}: starts before it is at its source")
         key = x["data"], x["version"], x["to"]
         there[key] = min(there.get(key, float("inf")), x["finish_s"])

@@ -1,8 +1,8 @@
-"""PEFT, HEFT and CPOP once more, plain and slow: from a parsed instance to (device, start, finish) of every task.
+"""PEFT, HEFT, CPOP and look-ahead once more, plain and slow: from a parsed instance to when each task runs where.
 
 Nothing is shared with the library: costs, versions and routes are read from the document itself, routes are
 enumerated instead of searched, and lanes are lists of intervals. PEFT: Arabnejad & Barbosa, TPDS 2014.
-HEFT, CPOP: Topcuoglu, Hariri & Wu, TPDS 2002.
+HEFT, CPOP: Topcuoglu, Hariri & Wu, TPDS 2002. Look-ahead: Bittencourt, Sakellariou & Madeira, PDP 2010.
 """
 
 from __future__ import annotations
@@ -206,13 +206,18 @@ class Reference:
             ready = max(ready, here)
         return earliest(world.busy, self.device_lanes(p), ready, self.cost[t][p], held), moves
 
-    def place(self, priority: list[float], bias: list[list[float]], forced: dict[int, int]) -> list[Placement]:
-        """The common core: highest priority first, then lowest index; smallest finish + bias."""
+    def start(self) -> World:
+        """Nothing booked, data at home."""
         world = World({})
         for d in self.document["data"]:
             homes = d.get("home") or []
             for m in [homes] if isinstance(homes, str) else homes:
                 world.there[(d["name"], 0), m] = 0.0
+        return world
+
+    def place(self, priority: list[float], bias: list[list[float]], forced: dict[int, int]) -> list[Placement]:
+        """The common core: highest priority first, then lowest index; smallest finish + bias."""
+        world = self.start()
         placed: dict[int, Placement] = {}
         while len(placed) < len(self.tasks):
             ready = [t for t in range(len(self.tasks)) if t not in placed and all(i in placed for i in self.sent[t])]
@@ -227,20 +232,24 @@ class Reference:
                     if found is not None:
                         options.append((found[0] + self.cost[t][p] + bias[t][p], p, *found))
             _, p, start, moves = min(options, key=lambda o: o[:2])
-            finish = start + self.cost[t][p]
-            for version, (link, s, f) in moves:
-                for lane in self.link_lanes(link):
-                    world.busy.setdefault(lane, []).append((s, f))
-                key = version, link["to"]
-                world.there[key] = min(world.there.get(key, INFINITE), f)
-            for lane in self.device_lanes(p):
-                world.busy.setdefault(lane, []).append((start, finish))
-            for version in self.outputs[t]:
-                world.there[version, self.memory(p)] = finish
-            placed[t] = self.devices[p]["name"], start, finish
+            placed[t] = self.book(world, t, p, start, moves)
         return [placed[t] for t in range(len(self.tasks))]
 
-    # the three schedulers
+    def book(self, world: World, t: int, p: int, start: float, moves: list[tuple[Version, Hop]]) -> Placement:
+        """Carry out what :meth:`try_device` has found."""
+        finish = start + self.cost[t][p]
+        for version, (link, s, f) in moves:
+            for lane in self.link_lanes(link):
+                world.busy.setdefault(lane, []).append((s, f))
+            key = version, link["to"]
+            world.there[key] = min(world.there.get(key, INFINITE), f)
+        for lane in self.device_lanes(p):
+            world.busy.setdefault(lane, []).append((start, finish))
+        for version in self.outputs[t]:
+            world.there[version, self.memory(p)] = finish
+        return self.devices[p]["name"], start, finish
+
+    # the schedulers
 
     def peft(self) -> list[Placement]:
         """PEFT: rank and bias from the optimistic cost table."""
@@ -270,6 +279,63 @@ class Reference:
             if min(totals) < INFINITE:
                 forced = dict.fromkeys(path, totals.index(min(totals)))
         return self.place(priority, self.zeros(), forced)
+
+    def lookahead(self) -> list[Placement]:
+        """HEFT with look-ahead: a task goes where its successors, placed after it, end earliest."""
+        up, _ = self.ranks()
+        world = self.start()
+        placed: dict[int, Placement] = {}
+        names = [task["name"] for task in self.tasks]
+
+        def after(t: int) -> float:
+            before = [names.index(name) for name in self.tasks[t].get("after", [])]
+            return max((placed[i][2] for i in before if i in placed), default=0.0)
+
+        for t in sorted(range(len(self.tasks)), key=lambda t: (-up[t], t)):
+            options = []
+            for p in range(len(self.devices)):
+                found = self.try_device(world, t, p, after(t)) if self.cost[t][p] < INFINITE else None
+                if found is None:
+                    continue
+                latest = finish = found[0] + self.cost[t][p]
+                trial = World(dict(world.there), {lane: list(spans) for lane, spans in world.busy.items()})
+                trial.there.update({(version, self.memory(p)): finish for version in self.outputs[t]})
+                for j in sorted(self.successors[t], key=lambda j: (-up[j], j)):
+                    latest = max(latest, self.try_successor(trial, j, max(finish, after(j))))
+                options.append((latest, finish, p, *found))
+            _, _, p, start, moves = min(options, key=lambda o: o[:3])
+            placed[t] = self.book(world, t, p, start, moves)
+        return [placed[t] for t in range(len(self.tasks))]
+
+    def try_successor(self, trial: World, j: int, ready: float) -> float:
+        """Book a successor where it ends earliest if links are free; return its end."""
+        ends: list[tuple[float, int]] = [(INFINITE, -1)]
+        for q in range(len(self.devices)):
+            arrival = ready
+            for version in self.inputs[j]:
+                known = {m: since for (v, m), since in trial.there.items() if v == version}
+                if known and self.memory(q) not in known:
+                    known[self.memory(q)] = min(
+                        since + self.alone_s(m, self.memory(q), self.size[version[0]]) for m, since in known.items()
+                    )
+                arrival = max(arrival, known.get(self.memory(q), 0.0))
+            if arrival + self.cost[j][q] < INFINITE:
+                start = earliest(trial.busy, self.device_lanes(q), arrival, self.cost[j][q], [])
+                ends.append((start + self.cost[j][q], q))
+        finish, q = min(ends)
+        for lane in self.device_lanes(q) if q >= 0 else []:
+            trial.busy.setdefault(lane, []).append((finish - self.cost[j][q], finish))
+        return finish
+
+    def alone_s(self, source: str, target: str, size: float) -> float:
+        """Seconds of the cheapest route when nothing else moves."""
+        return min(
+            (
+                sum(x.get("latency_s", 0.0) for x in r) + size * sum(1.0 / x["bandwidth_bytes_per_s"] for x in r)
+                for r in self.routes(source, target)
+            ),
+            default=INFINITE,
+        )
 
     def zeros(self) -> list[list[float]]:
         """No bias."""
