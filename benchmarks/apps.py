@@ -2,9 +2,9 @@
 
     python benchmarks/apps.py [--devices cpu:2 cpu:1,opencl:1] [--repeats 5] [--apps canny heat ...] [--out apps.csv]
 
-Completion time counts from the launch of the MPI job to results on disk; the makespan from the first task's start to the
-last one's end (median and range of the repeats). The plain way (scikit-image, SciPy, scikit-learn, NumPy) starts with
-its imports done and ends with its result on disk, as the makespan does; its libraries may use every core.
+Completion time counts from the launch of the MPI job to results on disk; the makespan from the first task's start to
+the last one's end (median and range of the repeats). The plain way (scikit-image, SciPy, scikit-learn, NumPy) starts
+with its imports done and ends with its result on disk, as the makespan does; its libraries may use every core.
 """
 
 import argparse
