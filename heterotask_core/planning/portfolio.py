@@ -11,6 +11,7 @@ from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.core import Arrays, Placed, arrays
 from heterotask_core.planning.heft_oct import heft_oct_rule
 from heterotask_core.planning.listing import Rule, cpop_rule, finish, heft_rule, peft_rule, place
+from heterotask_core.planning.lookahead import lookahead_rule
 from heterotask_core.planning.memory import limited
 from heterotask_core.planning.peft_link import peft_link_rule
 from heterotask_core.planning.problem import Problem
@@ -21,7 +22,7 @@ from heterotask_core.planning.search import improve, warm_up
 FITTED = 3
 """List schedules that are fitted into memories with a capacity, beside what the search found."""
 MANY = 50_000
-"""Tasks × devices up to which restricted device sets are tried too."""
+"""Tasks × devices up to which restricted device sets and look-ahead are tried too."""
 
 
 class PortfolioPlanner:
@@ -44,7 +45,8 @@ class PortfolioPlanner:
         """Return the best schedule found; evaluations count the search, not the list schedules."""
         searching = budget.time_s != 0 and (budget.time_s is not None or budget.evaluations is not None)
         if searching:
-            warm_up()
+            tiny = warm_up()
+            list_passes(tiny, arrays(tiny))
         began = time.monotonic()
         view = arrays(problem)
         passes = list_passes(problem, view, warm_start)
@@ -90,6 +92,7 @@ def list_passes(problem: Problem, view: Arrays, warm_start: Schedule | None = No
     if problem.n_tasks * problem.n_devices <= MANY or not passes:
         try:
             passes += [placed for placed, _, _ in restricted_passes(problem)]
+            passes.append(place(problem, view, lookahead_rule(problem, view)))
         except InfeasiblePlanError as error:
             failure = failure or error
     if not passes and failure is not None:

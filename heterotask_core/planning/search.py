@@ -139,8 +139,8 @@ def improve(
 
 
 @cache
-def warm_up() -> None:
-    """Load or compile the code of the search, so that no clock has to wait for it."""
+def warm_up() -> Problem:
+    """Load or compile the code of the search, so that no clock waits for it; return the tiny problem it ran on."""
     name = ("a",)
     none, one, ends = np.zeros(0, np.int32), np.zeros(1, np.int32), np.array([0, 0])
     empty, nothing = np.zeros(0), np.zeros(1, np.int64)
@@ -159,6 +159,7 @@ def warm_up() -> None:
     view = arrays(tiny)
     first = decode(view, np.zeros(1), np.zeros((1, 0)), np.array([-1], np.int32))
     improve(tiny, view, [first], budget=Budget(evaluations=1), deadline_s=None)
+    return tiny
 
 
 class Cycle(NamedTuple):
