@@ -250,6 +250,7 @@ class _Work:
             "link_sizes_bytes": sizes,
         }
         started = -1
+        over: set[int] = set()
         names = {"compute": device.name, "in": "→".join(ends["in"]), "out": "→".join(ends["out"])}
         with closing(Child(job, device, folder)) as child:
             limit_s = START_LIMIT_S
@@ -262,7 +263,7 @@ class _Work:
                         self.errors.append(str(error))
                         return [], ()
                     self._failed(items[started], str(error))
-                    return items[started + 1 :], sizes
+                    return [i for n, i in enumerate(items) if n not in {*over, started}], sizes
                 if answer is None:
                     return [], ()
                 if "started" in answer:
@@ -270,6 +271,7 @@ class _Work:
                 elif "item" in answer:
                     started, limit_s = -1, START_LIMIT_S
                     item = items[answer["item"]]
+                    over.add(answer["item"])
                     if "error" in answer:
                         self._failed(item, answer["error"])
                         continue

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel
 
 from heterotask_core.graph import TaskGraph
 from heterotask_core.kernel import Kernel, Launch, OutputPath, Variant
@@ -88,3 +89,24 @@ def small_graph(n: int = 64) -> TaskGraph:
     g.add(TOTAL, name="total", reads={"parts": parts}, writes={"dst": out})
     g.add(SAVE, name="save", reads={"src": out}, params={"path": OutputPath("sum.npy")})
     return g
+
+
+class SmallParams(BaseModel):
+    n: int = 64
+
+
+class SmallApp:
+    """The graph above as an application."""
+
+    name = "small"
+    summary = "for the tests of profiling"
+    Params = SmallParams
+
+    def build(self, params):
+        return small_graph(params.n)
+
+    def check(self, params, output_dir):
+        raise NotImplementedError
+
+
+APP = SmallApp()
