@@ -1,7 +1,7 @@
 """The shared memory of a node: arena, completion flags; and the counters that all ranks of a job share.
 
 A :class:`NodeMemory` is one file in ``/dev/shm``: the arena at planned offsets, then the completion flags of the ops
-(see flags.py) and one more that says up to which epoch everything is aborted.
+(see flags.py), one that says up to which epoch everything is aborted, and one a rank for meeting at a start line.
 """
 
 from __future__ import annotations
@@ -40,9 +40,17 @@ def check_free(needed_bytes: int, *, free_bytes: int | None = None) -> None:
         )
 
 
+MOST_RANKS = 255
+"""Ranks of a node, at most."""
+
+
 def node_bytes(arena_bytes: int, n_ops: int) -> int:
     """Return the size of a node's file: the arena in whole pages, then the flags."""
-    return -(-arena_bytes // _PAGE) * _PAGE + (n_ops + 1) * LINE_BYTES
+    return -(-arena_bytes // _PAGE) * _PAGE + _n_flags(n_ops) * LINE_BYTES
+
+
+def _n_flags(n_ops: int) -> int:
+    return n_ops + 1 + MOST_RANKS
 
 
 class NodeMemory:
@@ -71,9 +79,10 @@ class NodeMemory:
         finally:
             os.close(descriptor)
         self.arena: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8, arena_bytes)
-        words = np.frombuffer(self._map, np.uint64, offset=size_bytes - (n_ops + 1) * LINE_BYTES)
+        words = np.frombuffer(self._map, np.uint64, offset=size_bytes - _n_flags(n_ops) * LINE_BYTES)
         self.flags = Flags(words, fence=fence)
         self.aborted_address = self.flags.address + n_ops * LINE_BYTES
+        self._meetings = 0
         self.publish = self.flags.publish
         self.seen = self.flags.seen
 
@@ -82,6 +91,13 @@ class NodeMemory:
         # Kernels before 5.14 do not know it; they fault the pages in one by one.
         with contextlib.suppress(ValueError, OSError):
             self._map.madvise(_POPULATE_WRITE)
+
+    def meet(self, index: int, n_ranks: int) -> Callable[[], bool]:
+        """Arrive as rank ``index`` of the node's ``n_ranks``, which all do; return what tells whether all have."""
+        self._meetings += 1
+        count, first = self._meetings, self.n_ops + 1
+        self.flags.publish(first + index, count)
+        return lambda: all(self.flags.seen(first + i, count) for i in range(n_ranks))
 
     def abort(self, epoch: int) -> None:
         """Tell every rank of the node to leave ``epoch`` at its next poll."""

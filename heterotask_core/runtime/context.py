@@ -21,10 +21,15 @@ import numpy as np
 
 from heterotask_core.program.model import I32, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, NodeMemory
+from heterotask_core.runtime.clock import NodeClock
 from heterotask_core.runtime.times import shared_times
 
 SPIN_S = 1e-3
 """Idle time after which a loop sleeps between polls: until then it yields its core only."""
+
+
+LONG_SLEEP_S = 1e-3
+MEET_SLEEP_S = 5e-5
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,15 @@ class JobSpec:
 
 
 class Idle:
-    """Waiting that yields first and sleeps later; :meth:`reset` after every progress."""
+    """Waiting that yields first and sleeps later, the longer it lasts; :meth:`reset` after every progress."""
 
     def __init__(self, sleep_s: float) -> None:
-        """Sleep ``sleep_s`` between polls once idle for ``SPIN_S``."""
+        """Sleep between polls once idle for ``SPIN_S``: ``sleep_s``, or 5 % of the time waited, 1 ms at most.
+
+        Who sleeps 1 ms or more does so from the start: it must not disturb those that work.
+        """
         self._sleep_s = sleep_s
+        self._yield_s = SPIN_S if sleep_s < LONG_SLEEP_S else 0.0
         self._since_s = time.monotonic()
 
     def reset(self) -> None:
@@ -64,10 +73,11 @@ class Idle:
 
     def wait(self) -> None:
         """Give the core away for a moment."""
-        if time.monotonic() - self._since_s < SPIN_S:
+        waited_s = time.monotonic() - self._since_s
+        if waited_s < self._yield_s:
             os.sched_yield()
         else:
-            time.sleep(self._sleep_s)
+            time.sleep(max(self._sleep_s, min(LONG_SLEEP_S, 0.05 * waited_s)))
 
 
 def settle(request: Any, *, poll: Callable[[], None] | None = None, sleep_s: float = 2e-4) -> None:
@@ -118,8 +128,11 @@ class Context:
         self.epoch = epochs_before
         """The epoch that runs: one more with every repeat, over all programs of a job."""
         self.repeat = -1
+        self.clocks: tuple[NodeClock, ...] = ()
+        """Of all nodes, once the program has ended; the times are on the first node's then."""
         self.failed = False
         self._agreed = np.zeros(2, np.int32)
+        self._neighbours = [rank for rank, role in enumerate(program.ranks) if role.node == self.role.node]
         self.lanes = [lane for lane, owner in enumerate(program.lane_rank.tolist()) if owner == self.rank]
         # A transfer is one op on two nodes: each side waits for what its own node can see.
         visible, own = np.zeros(program.n_ops, bool), np.zeros(program.n_ops, bool)
@@ -197,12 +210,17 @@ class Context:
         self.memory.abort(self.epoch)
 
     def barrier(self, poll: Callable[[], None], sleep_s: float) -> bool:
-        """Wait for all ranks without spinning, ``poll`` called meanwhile; return whether none has aborted."""
+        """Wait for all ranks, ``poll`` called meanwhile; return whether none has aborted."""
         from mpi4py import MPI
 
         self._agreed[0] = self.failed
         request = self.comm.Iallreduce(self._agreed[:1], self._agreed[1:], op=MPI.MAX)
         settle(request, poll=poll, sleep_s=sleep_s)
+        # MPI lets ranks go one by one, as each of them polls; those of a node start together.
+        idle = Idle(MEET_SLEEP_S)
+        all_here = self.memory.meet(self._neighbours.index(self.rank), len(self._neighbours))
+        while not all_here():
+            idle.wait()
         return not self._agreed[1]
 
     def describe(self, op: int) -> str:
