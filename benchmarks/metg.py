@@ -92,7 +92,8 @@ def make_program(pattern: str, width: int, steps: int, doubles: int, platform: P
             )
             row[point] = made
             device.append(point * RANKS // width)
-            start.append(step * (width + 2) + point)
+            # Points of different devices run at the same time, so they never share a buffer.
+            start.append(step * (width + 2) + point - device[-1] * width // RANKS)
         rows.append(row)
     problem = build_problem(graph, platform, UnitCosts({}, {}))
     program = lower(graph, platform, problem, _schedule(graph, platform, problem, device, start))
