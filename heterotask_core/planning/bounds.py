@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import numba as nb
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack
 
 from heterotask_core.planning.core import edges
-from heterotask_core.planning.problem import Problem
+from heterotask_core.planning.problem import F64, I32, I64, Problem
 
 LARGEST_PROGRAM = 200_000
 """Most (class, device) pairs for which the linear program is solved."""
@@ -21,23 +23,76 @@ def lower_bound(problem: Problem) -> float:
 
 
 def bounds(problem: Problem) -> dict[str, float]:
-    """Return lower bounds in seconds by name: the critical path of smallest costs, the area."""
+    """Return lower bounds in seconds by name.
+
+    ``critical path`` of smallest costs; ``area``: work over capacity; ``mixed``: the area program where a class whose
+    tasks all lie on one path must also fit, with what lies between them, into the makespan (Agullo, Beaumont,
+    Eyraud-Dubois & Kumar, IPDPS 2016, have it for Cholesky's POTRF).
+    """
     if not problem.n_tasks:
         return {}
     least = problem.cost_s.min(axis=1)[problem.task_class]
     pointer, target, _, _ = edges(problem)
-    earliest = np.zeros(problem.n_tasks)
-    for t in range(problem.n_tasks):
-        successors = target[pointer[t] : pointer[t + 1]]
-        earliest[successors] = np.maximum(earliest[successors], earliest[t] + least[t])
-    return {"critical path": float((earliest + least).max()), "area": _area_s(problem)}
+    head, tail = _paths(pointer, target, least)
+    return {
+        "critical path": float((head + least).max()),
+        "area": _area_s(problem, {}),
+        "mixed": _area_s(problem, _chains(pointer, target, least, problem.task_class, head, tail)),
+    }
 
 
-def _area_s(problem: Problem) -> float:
+@nb.njit(cache=True)
+def _paths(pointer, target, least):  # type: ignore[no-untyped-def]
+    """Return the longest path of smallest costs before and after every task, without its own."""
+    n = len(least)
+    head, tail = np.zeros(n), np.zeros(n)
+    for t in range(n):
+        for k in range(pointer[t], pointer[t + 1]):
+            head[target[k]] = max(head[target[k]], head[t] + least[t])
+    for t in range(n - 1, -1, -1):
+        for k in range(pointer[t], pointer[t + 1]):
+            tail[t] = max(tail[t], least[target[k]] + tail[target[k]])
+    return head, tail
+
+
+@nb.njit(cache=True)
+def _between(pointer, target, least, first, last):  # type: ignore[no-untyped-def]
+    """Return the longest path strictly between two tasks, −1 if none leads from the one to the other."""
+    far = np.full(last - first + 1, -1.0)
+    far[0] = 0.0
+    for t in range(first, last):
+        if far[t - first] < 0.0:
+            continue
+        here = far[t - first] + (least[t] if t > first else 0.0)
+        for k in range(pointer[t], pointer[t + 1]):
+            if target[k] <= last:
+                far[target[k] - first] = max(far[target[k] - first], here)
+    return far[last - first]
+
+
+def _chains(pointer: I64, target: I32, least: F64, task_class: I32, head: F64, tail: F64) -> dict[int, float]:
+    """Return, for each class whose tasks all lie on one path, the seconds of the rest of that path."""
+    found = {}
+    for c in np.unique(task_class).tolist():
+        tasks = np.flatnonzero(task_class == c)
+        rest = float(head[tasks[0]] + tail[tasks[-1]])
+        for one, other in pairwise(tasks.tolist()):
+            gap = _between(pointer, target, least, one, other)
+            if gap < 0:
+                break
+            rest += gap
+        else:
+            if len(tasks) > 1:
+                found[c] = rest
+    return found
+
+
+def _area_s(problem: Problem, chains: dict[int, float]) -> float:
     """Work over capacity: spread fractions of each task class over the devices so that no lane is busy longer.
 
-    The area bound as a linear program over (class, device) pairs; beyond ``LARGEST_PROGRAM`` of them each
-    class takes its cheapest lane time, shared by all lanes, which is weaker.
+    A linear program over (class, device) pairs; beyond ``LARGEST_PROGRAM`` of them each class takes its cheapest lane
+    time, shared by all lanes, which is weaker. ``chains``: classes that must fit after one another beside so many
+    seconds.
     """
     classes, counts = np.unique(problem.task_class, return_counts=True)
     cost = problem.cost_s[classes]
@@ -50,10 +105,14 @@ def _area_s(problem: Problem) -> float:
     holds = np.zeros((len(lanes), problem.n_devices))
     owner = np.repeat(np.arange(problem.n_devices), np.diff(problem.device_lane_ptr))
     holds[np.searchsorted(lanes, problem.device_lanes), owner] = 1.0
-    # Variables: tasks of a class on a device, and last the makespan.
-    load: Any = hstack([csr_array(holds[:, devices] * cost[rows, devices]), csr_array(-np.ones((len(lanes), 1)))])
+    # Variables: tasks of a class on a device, and last the makespan. Rows: lanes, then chains.
+    rest = np.array(list(chains.values()))
+    serial = classes[rows][None, :] == np.array(list(chains), np.int64).reshape(-1, 1)
+    use = np.vstack([holds[:, devices], serial]) * cost[rows, devices]
+    load: Any = hstack([csr_array(use), csr_array(-np.ones((len(use), 1)))])
+    most = np.concatenate([np.zeros(len(lanes)), -rest])
     equal: Any = csr_array((np.ones(n), (rows, np.arange(n))), shape=(len(classes), n + 1))
     objective = np.append(np.zeros(n), 1.0)
-    found = linprog(objective, A_ub=load, b_ub=np.zeros(len(lanes)), A_eq=equal, b_eq=counts, method="highs")
+    found = linprog(objective, A_ub=load, b_ub=most, A_eq=equal, b_eq=counts, method="highs")
     # The solver's tolerance must not lift the bound above a makespan that meets it.
     return 0.0 if found.fun is None else float(found.fun) * (1 - 1e-7)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heterotask_core.planning.bounds import lower_bound
+from heterotask_core.planning.bounds import bounds, lower_bound
 from heterotask_core.planning.instance import instance_to_problem
 
 
@@ -38,3 +38,32 @@ def test_devices_that_share_lanes_share_time():
 
 def test_one_task_is_bounded_by_its_fastest_device():
     assert lower_bound(independent([2.0, 5.0], tasks=1)) == pytest.approx(2.0)
+
+
+def test_a_chain_of_one_kernel_beside_parallel_work():
+    problem = instance_to_problem(
+        {
+            "format": "heterotask-instance/1",
+            "name": "chain",
+            "memories": [{"name": "m", "node": "n0"}],
+            "devices": [{"name": d, "kind": d, "memory": "m"} for d in ("slow", "fast")],
+            "links": [],
+            "kernels": {
+                "chain": {"seconds": {"slow": 2.0, "fast": 1.0}},
+                "free": {"seconds": {"fast": 1.0}},
+            },
+            "data": [],
+            "tasks": [
+                {"name": "c0", "kernel": "chain"},
+                {"name": "c1", "kernel": "chain", "after": ["c0"]},
+                {"name": "c2", "kernel": "chain", "after": ["c1"]},
+                *({"name": f"f{i}", "kernel": "free", "after": ["c2"]} for i in range(2)),
+            ],
+        }
+    )
+    found = bounds(problem)
+    assert found["critical path"] == pytest.approx(4.0)
+    assert found["area"] == pytest.approx(10 / 3)
+    # With k of the chain on the slow device: the fast one is busy for 5 − k, the chain and what follows take 4 + k.
+    assert found["mixed"] == pytest.approx(4.5)
+    assert lower_bound(problem) == max(found.values())
