@@ -141,7 +141,12 @@ def measure_busy(
             numbers[name] = {identity: i for i, identity in enumerate(items)}
             job = device_job(
                 device, [job_item(i, files) for i in items.values()], folder, rotate_bytes=rotate_bytes
-            ) | {"windows": True}
+            ) | {
+                "windows": True,
+                "shares_cores": any(
+                    set(device.core_ids) & set(platform.device(n).core_ids) for n in names if n != name
+                ),
+            }
             children[name] = stack.enter_context(closing(Child(job, device, folder)))
         for window in windows:
             samples = _run_window(window, known, platform, children, numbers, limit_s)

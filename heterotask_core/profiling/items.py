@@ -146,5 +146,6 @@ def device_job(device: Device, items: Iterable[dict[str, Any]], folder: Path, *,
         "items": list(items),
         "link_sizes_bytes": [],
         "windows": False,
+        "shares_cores": False,
         "output_dir": str(folder),
     }
