@@ -34,8 +34,8 @@ OVERFLOW = -1.0
 class Marks(NamedTuple):
     """Kept states, two slots a mark: the current plan's and the candidate's.
 
-    Mark ``k`` lies before position k × spacing. Each slot has room for all lanes and versions of the workspace; ``copies`` entries of the pool are shared by
-    the marks of a side, as a later mark's pool begins with an earlier one's.
+    Mark ``k`` lies before position k × spacing. Each slot has room for all lanes and versions of the workspace;
+    the copies are kept once, as a later mark's pool begins with an earlier one's.
     """
 
     n_marks: int
