@@ -37,6 +37,9 @@ def fit_memory(problem: Problem, schedule: Schedule) -> Schedule:
     """
     if not limited(problem):
         return schedule
+    roomy = _without_reuse(problem, schedule)
+    if roomy is not None:
+        return replace(schedule, buffers=roomy)
     view = walk_view(problem)
     order = walking_order(view, schedule.task_start_s)
     duration_s = durations(problem, schedule)
@@ -45,6 +48,54 @@ def fit_memory(problem: Problem, schedule: Schedule) -> Schedule:
     if best.fault:
         raise InfeasiblePlanError(fault_text(problem, schedule, best))
     return replace(schedule, **fields_of(best))
+
+
+def tight(problem: Problem) -> bool:
+    """Return whether some memory with a capacity is smaller than all data items together."""
+    sizes = np.zeros(len(problem.data_names))
+    sizes[problem.version_data] = problem.version_size_bytes
+    least = min((int(c) for c in problem.memory_capacity_bytes if c >= 0), default=-1)
+    return bool(0 <= least < sizes.sum())
+
+
+def _without_reuse(problem: Problem, schedule: Schedule) -> Buffers | None:
+    """Return buffers of the schedule as it is, each with bytes of its own; None if there are not enough."""
+    p, s = problem, schedule
+    n_out, n_in = np.diff(p.output_ptr), np.diff(p.input_ptr)
+    made_by, read_by = np.repeat(np.arange(p.n_tasks), n_out), np.repeat(np.arange(p.n_tasks), n_in)
+    memory_of_task = p.device_memory[s.task_device]
+    home = np.repeat(np.arange(p.n_versions), np.diff(p.home_ptr))
+    version = np.concatenate([home, p.output_versions, s.transfer_version])
+    memory = np.concatenate([p.home_memories, memory_of_task[made_by], p.link_target[s.transfer_link]])
+    alloc = np.concatenate([np.zeros(len(home)), s.task_start_s[made_by], s.transfer_start_s])
+    free = np.concatenate([np.zeros(len(home)), s.task_finish_s[made_by], s.transfer_finish_s])
+    # The last use of a copy, by (version, memory).
+    last: F64 = np.zeros((p.n_versions, p.n_memories))
+    np.maximum.at(last, (p.input_versions, memory_of_task[read_by]), s.task_finish_s[read_by])
+    np.maximum.at(last, (s.transfer_version, p.link_source[s.transfer_link]), s.transfer_finish_s)
+    final = np.flatnonzero(p.version_final_memory >= 0)
+    last[final, p.version_final_memory[final]] = s.makespan_s
+    free = np.maximum(free, last[version, memory])
+    size = p.version_size_bytes[version].astype(np.int64)
+    if p.class_scratch_bytes is not None:
+        scratch = p.class_scratch_bytes[p.task_class, s.task_device]
+        users = np.flatnonzero(scratch)
+        version = np.concatenate([version, np.full(len(users), SCRATCH)])
+        memory = np.concatenate([memory, memory_of_task[users]])
+        alloc, free = np.concatenate([alloc, s.task_start_s[users]]), np.concatenate([free, s.task_finish_s[users]])
+        size = np.concatenate([size, scratch[users]])
+    kept = p.memory_capacity_bytes[memory] >= 0
+    version, memory, alloc, free, size = version[kept], memory[kept], alloc[kept], free[kept], size[kept]
+    order = np.lexsort((alloc, memory))
+    version, memory, alloc, free, size = version[order], memory[order], alloc[order], free[order], size[order]
+    unit = p.memory_alignment_bytes[memory]
+    room = -(-size // unit) * unit
+    end = np.cumsum(room)
+    first = np.searchsorted(memory, memory)
+    offset = end - room - (end - room)[first]
+    if (offset + room > p.memory_capacity_bytes[memory]).any():
+        return None
+    return Buffers(memory.astype(np.int32), version.astype(np.int32), offset, size, alloc, free)
 
 
 def durations(problem: Problem, schedule: Schedule) -> F64:

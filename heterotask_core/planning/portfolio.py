@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from heterotask_core.planning.core import Arrays, Placed, arrays
 from heterotask_core.planning.heft_oct import heft_oct_rule
 from heterotask_core.planning.listing import Rule, cpop_rule, finish, heft_rule, peft_rule, place
 from heterotask_core.planning.lookahead import lookahead_rule
-from heterotask_core.planning.memory import limited
+from heterotask_core.planning.memory import limited, tight
+from heterotask_core.planning.memory_search import refine
 from heterotask_core.planning.peft_link import peft_link_rule
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.restricted import restricted_passes
@@ -20,7 +22,7 @@ from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.search import improve, warm_up
 
 FITTED = 3
-"""List schedules that are fitted into memories with a capacity, beside what the search found."""
+"""List schedules that are fitted into memories of ample capacity beside what the search found; all into tight ones."""
 MANY = 50_000
 """Tasks × devices up to which restricted device sets and look-ahead are tried too."""
 
@@ -53,16 +55,23 @@ class PortfolioPlanner:
         passes.sort(key=lambda p: p.makespan_s)
         if progress is not None:
             progress(0, float(passes[0].makespan_s))
-        candidates, count = passes[: FITTED if limited(problem) else 1], 0
+        most = len(passes) if tight(problem) else FITTED if limited(problem) else 1
+        candidates, count = passes[:most], 0
+        deadline, under_limits = None, False
         if searching:
-            deadline = None
             if budget.time_s is not None:
                 # Finishing the plan takes time too: as long as it takes for one of them.
                 before = time.monotonic()
                 _shortest(problem, candidates[:1], self.name, budget.seed, 0)
                 finishing_s = (time.monotonic() - before) * (len(candidates) + 1)
                 deadline = began + budget.time_s - finishing_s
-            found, count = improve(problem, view, passes, budget=budget, deadline_s=deadline, progress=progress)
+            under_limits = tight(problem)
+            first, until = budget, deadline
+            if under_limits:
+                # Half of the search is for what memory makes of the plans.
+                until = None if deadline is None else (began + deadline) / 2
+                first = replace(budget, evaluations=None if budget.evaluations is None else budget.evaluations // 2)
+            found, count = improve(problem, view, passes, budget=first, deadline_s=until, progress=progress)
             candidates = [found, *candidates] if limited(problem) else [found]
         schedule = _shortest(problem, candidates, self.name, budget.seed, count)
         if schedule is None:
@@ -70,6 +79,12 @@ class PortfolioPlanner:
         if schedule is None:
             # Nothing fits: say why, for the shortest.
             return finish(problem, passes[0], planner=self.name, seed=budget.seed, evaluations=count)
+        if searching and under_limits:
+            rest = None if budget.evaluations is None else budget.evaluations - count
+            schedule, more = refine(
+                problem, [schedule], evaluations=rest, deadline_s=deadline, seed=budget.seed, progress=progress
+            )
+            schedule = replace(schedule, evaluations=count + more)
         return schedule
 
 
@@ -108,7 +123,7 @@ def _shortest(problem: Problem, passes: list[Placed], name: str, seed: int, coun
             fitted.append(finish(problem, placed, planner=name, seed=seed, evaluations=count))
         except InfeasiblePlanError:
             continue
-    return min(fitted, key=lambda s: s.makespan_s, default=None)
+    return min(fitted, key=lambda s: (s.makespan_s, s.moved_bytes(problem)), default=None)
 
 
 PORTFOLIO = PortfolioPlanner()
