@@ -18,8 +18,12 @@ LARGEST_PROGRAM = 200_000
 
 
 def lower_bound(problem: Problem) -> float:
-    """Return the largest of the lower bounds, in seconds."""
-    return max(bounds(problem).values(), default=0.0)
+    """Return the largest of the lower bounds, in seconds; computed once a problem, which never changes."""
+    known = problem.__dict__.get("_lower_bound_s")
+    if known is None:
+        known = max(bounds(problem).values(), default=0.0)
+        object.__setattr__(problem, "_lower_bound_s", known)
+    return float(known)
 
 
 def bounds(problem: Problem) -> dict[str, float]:
