@@ -261,6 +261,7 @@ def run_facts(plan: Plan, result: RunResult, summary: Summary) -> dict[str, Any]
         "lower_bound_s": plan.lower_bound_s,
         "makespan_s": list(result.makespan_s),
         "completion_s": result.completion_s,
+        "clocks": {node: asdict(clock) for node, clock in result.clocks.items()},
         "planner": plan.program.meta["planner"],
         "arena_planned_bytes": dict(
             zip(plan.program.memory_names, (int(n) for n in plan.program.memory_size_bytes), strict=True)

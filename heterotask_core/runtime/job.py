@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from heterotask_core.program.io import save_program
 from heterotask_core.program.model import F64, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, check_free, node_bytes
 from heterotask_core.runtime.cleanup import remove_job
+from heterotask_core.runtime.clock import NodeClock
 from heterotask_core.runtime.context import JobSpec, counters_file
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
@@ -45,6 +46,8 @@ class RunResult:
     arena_peak_bytes: dict[str, int]
     """Memory → end of the highest byte that any executed op used."""
     output_dir: Path
+    clocks: dict[str, NodeClock] = field(default_factory=dict)
+    """Node → its clock beside the first node's, which all times are on, and the error of that."""
 
 
 def execute(
@@ -58,6 +61,7 @@ def execute(
     warm_up: bool = False,
     emulation: OpTimes | None = None,
     launcher: Launcher | None = None,
+    verify: float = 0.0,
 ) -> RunResult:
     """Run ``program`` ``repeats`` times, separated by barriers, in one MPI job on the platform's hosts.
 
@@ -68,6 +72,7 @@ def execute(
     ``progress(done, total)`` counts ops on lanes over all passes and is called from this thread. Of emulated devices
     all times are logical: ``emulation`` says what every op takes in each of the ``repeats`` runs (default: as planned).
     ``launcher``: see :func:`~heterotask_core.runtime.launch.choose.choose_launcher`, which finds the default.
+    ``verify`` is the share of tasks that are recomputed with their reference variants and compared (real devices).
 
     Raises:
         ProgramError: the program was made for another platform.
@@ -93,6 +98,7 @@ def execute(
         repeats=passes,
         arenas={node: str(SHM / f"{token}-{i}") for i, node in enumerate(nodes)},
         devices={d.name: {"kind": d.kind, "selector": d.selector, "memory": d.memory} for d in platform.devices},
+        verify=verify,
     )
     folder = make_folder(output_dir, hosts)
     try:
@@ -172,13 +178,27 @@ def _result(folder: Path, program: Program, completion_s: float, output_dir: Pat
     """Return the gathered trace, each repeat counted from its first kernel start."""
     with np.load(folder / "result.npz", allow_pickle=False) as stored:
         start_s, finish_s, peaks = stored["start_s"][skip:], stored["finish_s"][skip:], stored["peak_bytes"]
-    return run_result(program, start_s, finish_s, peaks, completion_s=completion_s, output_dir=output_dir)
+        clocks = stored["clocks"]
+    return run_result(
+        program, start_s, finish_s, peaks, clocks=clocks, completion_s=completion_s, output_dir=output_dir
+    )
 
 
 def run_result(
-    program: Program, start_s: F64, finish_s: F64, peak_bytes: I64, *, completion_s: float, output_dir: Path
+    program: Program,
+    start_s: F64,
+    finish_s: F64,
+    peak_bytes: I64,
+    *,
+    clocks: F64,
+    completion_s: float,
+    output_dir: Path,
 ) -> RunResult:
-    """Return what was measured on CLOCK_MONOTONIC, each repeat counted from its first kernel start."""
+    """Return what was measured on CLOCK_MONOTONIC of the first node, each repeat counted from its first kernel start.
+
+    ``clocks`` (nodes, 4): the fields of :class:`NodeClock`.
+    """
+    nodes = dict.fromkeys(role.node for role in program.ranks)
     kernels = program.op_kind == OpKind.KERNEL
     if kernels.any():
         zero_s = start_s[:, kernels].min(axis=1, keepdims=True)
@@ -193,4 +213,5 @@ def run_result(
         completion_s=completion_s,
         arena_peak_bytes=dict(zip(program.memory_names, peak_bytes.tolist(), strict=True)),
         output_dir=output_dir,
+        clocks={node: NodeClock(*row) for node, row in zip(nodes, clocks.tolist(), strict=True)},
     )

@@ -27,6 +27,10 @@ LOADING_S = 300.0
 _POLL_S = 0.02
 _DRAIN_S = 2.0
 """How long a job may take to end by itself after a rank has failed or died."""
+_LAUNCHER_S = 5.0
+"""How long the launcher may take to end after its ranks; it says what ended them."""
+_REPORT_S = 6.0
+"""How long the agents have to say what their lanes were doing then."""
 _LONGEST_GAP_S = 0.5
 
 
@@ -140,7 +144,8 @@ class MpiJob:
         if self.process.poll() is not None:
             self.end_kind = End.EXITED
         elif self._failed_s is not None:
-            if now_s - self._failed_s > _DRAIN_S:
+            told = all(state.report is not None or state.gone for state in self._line.agents.values())
+            if now_s - self._failed_s > (_DRAIN_S if told else _REPORT_S):
                 self.end_kind = End.FAILED
         elif self._dead() or any(self.folder.glob("error-*.json")):
             self._failed_s = now_s
@@ -189,7 +194,7 @@ class MpiJob:
         self._watch.end(grace_s)
         try:
             # With its ranks gone, mpiexec ends by itself and clears up.
-            self.process.wait(_DRAIN_S)
+            self.process.wait(_LAUNCHER_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

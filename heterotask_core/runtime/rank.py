@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from heterotask_core.program.io import load_program
 from heterotask_core.program.model import F64, I64, RankRole
 from heterotask_core.runtime.agent import AgentRole
 from heterotask_core.runtime.arena import NodeMemory
+from heterotask_core.runtime.clock import align, exchange
 from heterotask_core.runtime.context import Context, JobSpec, record_rank, settle, write_error
 from heterotask_core.runtime.device_rank import DeviceRole
 from heterotask_core.runtime.devices.emulated import EmulatedRole
@@ -82,7 +84,8 @@ def run_rank(folder: Path, comm: Any, *, cores: int) -> None:
     start_s, finish_s, peak_bytes = gather(context)
     own.Free()
     if comm.rank == 0:
-        np.savez(folder / "result.npz", start_s=start_s, finish_s=finish_s, peak_bytes=peak_bytes)
+        clocks = np.array([astuple(clock) for clock in context.clocks])
+        np.savez(folder / "result.npz", start_s=start_s, finish_s=finish_s, peak_bytes=peak_bytes, clocks=clocks)
     # From here on the end of this process is no failure.
     (folder / f"done-{comm.rank}").touch()
     lookout.close()
@@ -170,6 +173,7 @@ def run_program(context: Context, role: Role) -> bool:
     # What is loaded stays until the program ends: the collector need not look at it between two tasks.
     gc.freeze()
     try:
+        before = exchange(context)
         sound = context.barrier(role.watch, role.barrier_sleep_s)
         for repeat in range(context.spec.repeats):
             if not sound:
@@ -188,6 +192,7 @@ def run_program(context: Context, role: Role) -> bool:
         gc.unfreeze()
     if not sound:
         role.drain()
+    context.clocks = align(context, before, exchange(context))
     return sound
 
 

@@ -13,7 +13,7 @@ import select
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,8 @@ def _run(
     start_s, finish_s, peak_bytes = gather(context)
     if caller is None:
         return None
-    arrays = {"start_s": start_s, "finish_s": finish_s, "peak_bytes": peak_bytes}
+    clocks = np.array([astuple(clock) for clock in context.clocks])
+    arrays = {"start_s": start_s, "finish_s": finish_s, "peak_bytes": peak_bytes, "clocks": clocks}
     return Message({"outcome": Outcome.LOADED, "failures": texts}, arrays)
 
 

@@ -37,7 +37,9 @@ from heterotask_core.runtime.job import RunResult
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import LOADING_S, End, MpiJob, make_folder
+from heterotask_core.runtime.partial import PARTIAL_FILE, with_room
 from heterotask_core.runtime.serve import SOCKET_FILE, Outcome, SessionSpec, State
+from heterotask_core.runtime.times import read_times
 from heterotask_core.runtime.wire import Message, program_message, receive, send
 
 ROOM = 1.25
@@ -138,6 +140,7 @@ class Session:
             arrays["start_s"][warm_up:],
             arrays["finish_s"][warm_up:],
             arrays["peak_bytes"],
+            clocks=arrays["clocks"],
             completion_s=time.monotonic() - called_s,
             output_dir=output_dir,
         )
@@ -314,11 +317,25 @@ class Session:
             if self.state in (State.READY, State.LOADING) and now_s - sent_s > LOADING_S:
                 raise ExecutionError(f"loading program {program.name!r} took more than {LOADING_S:.0f} s")
 
-        reply = self._until_reply(set(), look)
+        try:
+            reply = self._until_reply(set(), look)
+        except ExecutionError:
+            self._keep(files, program, passes, output_dir)
+            raise
+        if reply.head["failures"]:
+            self._keep(files, program, passes, output_dir)
         shutil.rmtree(files, ignore_errors=True)
         if progress is not None and shown != total and not reply.head["failures"]:
             progress(total, total)
         return reply
+
+    def _keep(self, files: Path, program: Program, passes: int, output_dir: Path) -> None:
+        """Keep the times of a failed run, as ``execute`` does."""
+        start_s, finish_s = read_times(files, len(program.ranks), passes, program.n_ops)
+        done = np.isfinite(finish_s)
+        start_s, finish_s = np.where(done, start_s, np.inf), np.where(done, finish_s, np.inf)
+        path = output_dir / PARTIAL_FILE
+        with_room(output_dir, lambda: np.savez_compressed(path, start_s=start_s, finish_s=finish_s))
 
     def _until_reply(self, until: set[State], look: Callable[[], None] | None) -> Message:
         """Follow the job's states until it answers, or has one of ``until``; raises what went wrong meanwhile."""
