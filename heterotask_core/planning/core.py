@@ -136,7 +136,7 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
                 if since + cost + extra > best:
                     continue
                 first, last = a.device_lane_ptr[p], a.device_lane_ptr[p + 1]
-                if a.mixed_lanes:
+                if a.contention and a.mixed_lanes:
                     start = gap_around(a, w, a.device_lanes, first, last, since, cost, kept)
                 else:
                     start = gap(w, a.device_lanes, first, last, since, cost)
