@@ -2,65 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from heterotask_core.graph import TaskGraph
 from heterotask_core.kernel import Kernel, OutputPath, Variant
 from kernels.cholesky.points import FEATURES
+from kernels.variants import host_variants, typed_source_variants
 
 CPU = "kernels.cholesky.cpu_variants"
 GPU = "kernels.cholesky.gpu_variants"
 
 
-def _is_float32(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return bool(params["dtype"] == "float32")
-
-
-def _is_float64(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return bool(params["dtype"] == "float64")
-
-
 def _all(function: str, cpu_name: str) -> tuple[Variant, ...]:
     """BLAS sums in its own order, so only the first variant counts as exact."""
-    variants = [
+    return (
         Variant(cpu_name, "cpu", f"{CPU}:{function}", requires=("scipy",), warm_up=True),
         Variant("numba", "cpu", f"{CPU}:{function}_numba", requires=("numba",), warm_up=True, exact=False),
-    ]
-    for kind, package in (("opencl", "pyopencl"), ("cuda", "cupy")):
-        for suffix, real, supports in (("", "float", _is_float32), ("64", "double", _is_float64)):
-            variants.append(
-                Variant(
-                    kind + suffix,
-                    kind,
-                    f"{GPU}:{function}",
-                    source="kernels.cholesky:cholesky.cl",
-                    defines=(("REAL", real),),
-                    requires=(package,),
-                    supports=supports,
-                    exact=False,
-                )
-            )
-    return tuple(variants)
-
-
-def _host(function: str, *, requires: tuple[str, ...], warm_up: bool) -> tuple[Variant, ...]:
-    """Return the host function for CPUs, and for the ranks of devices where a node has no CPU device."""
-    implementation = f"{CPU}:{function}"
-    return (
-        Variant("numpy", "cpu", implementation, requires=requires, warm_up=warm_up),
-        *(
-            Variant(
-                kind,
-                kind,
-                implementation,
-                requires=(*requires, package),
-                warm_up=warm_up,
-                on_host=True,
-                blocking=True,
-            )
-            for kind, package in (("opencl", "pyopencl"), ("cuda", "cupy"))
-        ),
+        *typed_source_variants(f"{GPU}:{function}", "kernels.cholesky:cholesky.cl", exact=False),
     )
 
 
@@ -69,7 +25,7 @@ LOAD = Kernel(
     __name__,
     writes=("points_block",),
     free_params=("start",),
-    variants=_host("load", requires=("sklearn",), warm_up=True),
+    variants=host_variants(f"{CPU}:load", requires=("sklearn",), warm_up=True),
 )
 GRAM_DIAGONAL = Kernel(
     "gram_diagonal", __name__, reads=("left",), writes=("tile",), variants=_all("gram_diagonal", "numpy")
@@ -84,7 +40,7 @@ STORE = Kernel(
     __name__,
     reads=("tiles",),
     free_params=("row",),
-    variants=_host("store", requires=("numpy",), warm_up=False),
+    variants=host_variants(f"{CPU}:store", requires=("numpy",), warm_up=False),
     sink=True,
 )
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from heterotask_core.graph import TaskGraph
 from heterotask_core.kernel import Kernel, OutputPath, Variant
 from kernels.fft2d import gpu_variants
+from kernels.variants import Scratch, Supports, host_variants, source_variants
 
 CPU = "kernels.fft2d.cpu_variants"
 GPU = "kernels.fft2d.gpu_variants"
-DEVICE_PACKAGES = {"opencl": "pyopencl", "cuda": "cupy"}
 
 
 def _power_of_two(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> bool:
@@ -21,43 +21,27 @@ def _power_of_two(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...
 
 def _all(
     function: str,
-    supports: Callable[..., bool] | None = None,
-    scratch: Callable[..., int] | None = None,
+    supports: Supports | None = None,
+    scratch: Scratch | None = None,
 ) -> tuple[Variant, ...]:
     return (
         Variant("scipy", "cpu", f"{CPU}:{function}", requires=("scipy",), warm_up=True),
         Variant(
             "numba", "cpu", f"{CPU}:{function}_numba", requires=("numba",), warm_up=True, supports=supports, exact=False
         ),
-        *(
-            Variant(
-                kind,
-                kind,
-                f"{GPU}:{function}",
-                source="kernels.fft2d:fft2d.cl",
-                requires=(package,),
-                supports=supports,
-                scratch_bytes=scratch,
-                exact=False,
-            )
-            for kind, package in DEVICE_PACKAGES.items()
+        *source_variants(
+            f"{GPU}:{function}", "kernels.fft2d:fft2d.cl", supports=supports, scratch=scratch, exact=False
         ),
     )
 
 
-def _host(function: str, *, warm_up: bool) -> tuple[Variant, ...]:
-    """Return the host function for CPUs, and for the ranks of devices where a node has no CPU device."""
-    implementation = f"{CPU}:{function}"
-    return (
-        Variant("numpy", "cpu", implementation, requires=("numpy",), warm_up=warm_up),
-        *(
-            Variant(kind, kind, implementation, requires=(package,), warm_up=warm_up, on_host=True, blocking=True)
-            for kind, package in DEVICE_PACKAGES.items()
-        ),
-    )
-
-
-LOAD = Kernel("load", __name__, writes=("band",), free_params=("row",), variants=_host("load", warm_up=True))
+LOAD = Kernel(
+    "load",
+    __name__,
+    writes=("band",),
+    free_params=("row",),
+    variants=host_variants(f"{CPU}:load", requires=("numpy",), warm_up=True),
+)
 ROWS = Kernel(
     "rows",
     __name__,
@@ -73,7 +57,13 @@ COLUMNS = Kernel(
     writes=("band",),
     variants=_all("columns", _power_of_two, gpu_variants.scratch_bytes),
 )
-STORE = Kernel("store", __name__, reads=("band",), variants=_host("store", warm_up=False), sink=True)
+STORE = Kernel(
+    "store",
+    __name__,
+    reads=("band",),
+    variants=host_variants(f"{CPU}:store", requires=("numpy",), warm_up=False),
+    sink=True,
+)
 
 
 def build_graph(size: int, *, band: int) -> TaskGraph:

@@ -5,33 +5,13 @@ from __future__ import annotations
 from heterotask_core.graph import DataItem, TaskGraph
 from heterotask_core.kernel import Kernel, OutputPath, Variant
 from kernels.heat.field import SIDES
+from kernels.variants import host_variants, source_variants
 
 CPU = "kernels.heat.cpu_variants"
 OFFSETS = {"N": (-1, 0), "S": (1, 0), "W": (0, -1), "E": (0, 1)}
 OPPOSITE = {"N": "S", "S": "N", "W": "E", "E": "W"}
-DEVICE_PACKAGES = {"opencl": "pyopencl", "cuda": "cupy"}
 
 Cell = tuple[int, int]
-
-
-def _host(function: str, *, requires: tuple[str, ...], warm_up: bool) -> tuple[Variant, ...]:
-    """Return the host function for CPUs, and for the ranks of devices where a node has no CPU device."""
-    implementation = f"{CPU}:{function}"
-    return (
-        Variant("numpy", "cpu", implementation, requires=requires, warm_up=warm_up),
-        *(
-            Variant(
-                kind,
-                kind,
-                implementation,
-                requires=(*requires, package),
-                warm_up=warm_up,
-                on_host=True,
-                blocking=True,
-            )
-            for kind, package in DEVICE_PACKAGES.items()
-        ),
-    )
 
 
 LOAD = Kernel(
@@ -39,7 +19,7 @@ LOAD = Kernel(
     __name__,
     writes=("field", "strips"),
     free_params=("row", "column"),
-    variants=_host("load", requires=("skimage",), warm_up=True),
+    variants=host_variants(f"{CPU}:load", requires=("skimage",), warm_up=True),
 )
 STEP = Kernel(
     "step",
@@ -49,17 +29,14 @@ STEP = Kernel(
     variants=(
         Variant("numpy", "cpu", f"{CPU}:step", requires=("numpy",), warm_up=True),
         Variant("numba", "cpu", f"{CPU}:step_numba", requires=("numba",), warm_up=True),
-        *(
-            Variant(kind, kind, "kernels.heat.gpu_variants:step", source="kernels.heat:heat.cl", requires=(package,))
-            for kind, package in DEVICE_PACKAGES.items()
-        ),
+        *source_variants("kernels.heat.gpu_variants:step", "kernels.heat:heat.cl"),
     ),
 )
 STORE = Kernel(
     "store",
     __name__,
     reads=("field",),
-    variants=_host("store", requires=("numpy",), warm_up=False),
+    variants=host_variants(f"{CPU}:store", requires=("numpy",), warm_up=False),
     sink=True,
 )
 

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 from heterotask_core.graph import DataItem, TaskGraph
 from heterotask_core.kernel import Kernel, OutputPath, Variant
 from kernels.kmeans import gpu_variants
 from kernels.kmeans.gpu_variants import FIELDS
+from kernels.variants import host_variants, source_variants, typed_source_variants
 
 CPU = "kernels.kmeans.cpu_variants"
 GPU = "kernels.kmeans.gpu_variants"
-DEVICE_PACKAGES = {"opencl": "pyopencl", "cuda": "cupy"}
+SOURCE = "kernels.kmeans:kmeans.cl"
 FAN_IN = 4
 """Partial sums that one task of the reduction adds."""
-
-
-def _is_float32(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return bool(params["dtype"] == "float32")
-
-
-def _is_float64(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return bool(params["dtype"] == "float64")
-
-
-def _device(
-    function: str, scratch: Callable[..., int] | None = None, *, precisions: bool = True
-) -> tuple[Variant, ...]:
-    """Return the OpenCL and CUDA variants, one for each precision where it matters."""
-    kinds: list[tuple[str, str, Callable[..., bool] | None]] = [("", "float", _is_float32 if precisions else None)]
-    if precisions:
-        kinds.append(("64", "double", _is_float64))
-    return tuple(
-        Variant(
-            kind + suffix,
-            kind,
-            f"{GPU}:{function}",
-            source="kernels.kmeans:kmeans.cl",
-            defines=(("REAL", real),),
-            requires=(package,),
-            supports=supports,
-            scratch_bytes=scratch,
-        )
-        for kind, package in DEVICE_PACKAGES.items()
-        for suffix, real, supports in kinds
-    )
 
 
 def _numpy(function: str) -> Variant:
@@ -56,20 +23,16 @@ def _numba(function: str) -> Variant:
     return Variant("numba", "cpu", f"{CPU}:{function}_numba", requires=("numba",), warm_up=True)
 
 
-def _host(function: str, *, warm_up: bool) -> tuple[Variant, ...]:
-    """Return the host function for CPUs, and for the ranks of devices where a node has no CPU device."""
-    implementation = f"{CPU}:{function}"
-    return (
-        Variant("numpy", "cpu", implementation, requires=("numpy",), warm_up=warm_up),
-        *(
-            Variant(kind, kind, implementation, requires=(package,), warm_up=warm_up, on_host=True, blocking=True)
-            for kind, package in DEVICE_PACKAGES.items()
-        ),
-    )
-
-
-LOAD = Kernel("load", __name__, writes=("block",), free_params=("start",), variants=_host("load", warm_up=True))
-SEED = Kernel("seed", __name__, writes=("centres",), variants=_host("seed", warm_up=True))
+LOAD = Kernel(
+    "load",
+    __name__,
+    writes=("block",),
+    free_params=("start",),
+    variants=host_variants(f"{CPU}:load", requires=("numpy",), warm_up=True),
+)
+SEED = Kernel(
+    "seed", __name__, writes=("centres",), variants=host_variants(f"{CPU}:seed", requires=("numpy",), warm_up=True)
+)
 ACCUMULATE = Kernel(
     "accumulate",
     __name__,
@@ -78,7 +41,7 @@ ACCUMULATE = Kernel(
     variants=(
         _numpy("accumulate"),
         _numba("accumulate"),
-        *_device("accumulate", gpu_variants.accumulate_scratch),
+        *typed_source_variants(f"{GPU}:accumulate", SOURCE, scratch=gpu_variants.accumulate_scratch),
     ),
 )
 REDUCE = Kernel(
@@ -86,19 +49,29 @@ REDUCE = Kernel(
     __name__,
     reads=("parts",),
     writes=("total",),
-    variants=(_numpy("reduce"), _numba("reduce"), *_device("reduce", precisions=False)),
+    variants=(_numpy("reduce"), _numba("reduce"), *source_variants(f"{GPU}:reduce", SOURCE)),
 )
 UPDATE = Kernel(
-    "update", __name__, reads=("total",), writes=("centres",), variants=(_numpy("update"), *_device("update"))
+    "update",
+    __name__,
+    reads=("total",),
+    writes=("centres",),
+    variants=(_numpy("update"), *typed_source_variants(f"{GPU}:update", SOURCE)),
 )
 ASSIGN = Kernel(
     "assign",
     __name__,
     reads=("block", "centres"),
     writes=("labels",),
-    variants=(_numpy("assign"), _numba("assign"), *_device("assign")),
+    variants=(_numpy("assign"), _numba("assign"), *typed_source_variants(f"{GPU}:assign", SOURCE)),
 )
-STORE = Kernel("store", __name__, reads=("labels", "centres"), variants=_host("store", warm_up=False), sink=True)
+STORE = Kernel(
+    "store",
+    __name__,
+    reads=("labels", "centres"),
+    variants=host_variants(f"{CPU}:store", requires=("numpy",), warm_up=False),
+    sink=True,
+)
 
 
 def build_graph(

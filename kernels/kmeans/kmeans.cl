@@ -1,6 +1,10 @@
 /* k-means of 8-bit colours for OpenCL and CUDA (see the runtime's prelude). REAL is float or double, defined by the
  * variant. Distances are summed in the NumPy variant's order; sums of pixels are integers, so their order is free. */
 
+#ifndef REAL /* kernels without real numbers are compiled without it */
+#define REAL float
+#endif
+
 #define MAX_CLUSTERS 256
 #define FIELDS 4 /* red, green, blue, count */
 

@@ -1,15 +1,42 @@
 """Run a task graph serially in this process, with variants chosen by name; OpenCL ones on the first device."""
 
 import functools
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from heterotask_core.graph import Task, TaskGraph
 from heterotask_core.kernel import ArrayArg, OutputPath, Variant
 from heterotask_core.runtime.devices.base import source_text
+
+
+def opencl_devices() -> bool:
+    """Return whether an OpenCL platform is here."""
+    try:
+        import pyopencl as cl
+
+        return bool(cl.get_platforms())
+    except Exception:
+        return False
+
+
+needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here to compile the source as CUDA")
+
+
+def cuda_assembly(variant: Variant, folder: Path, architecture: str) -> str:
+    """Compile a variant's source as CUDA for an architecture such as sm_80 and return the PTX."""
+    source, ptx = folder / "source.cu", folder / "source.ptx"
+    source.write_text(source_text(variant))
+    command = ["nvcc", "-ptx", "--fmad=false", f"-arch={architecture}", "-o", str(ptx), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return ptx.read_text()
 
 
 def run_serially(graph: TaskGraph, output_dir: Path, prefer: Sequence[str]) -> dict[str, np.ndarray]:

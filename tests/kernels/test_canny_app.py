@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from serial_executor import run_serially
+from serial_executor import needs_opencl, run_serially
 
 from heterotask_core.app import Application
 from heterotask_core.errors import ApplicationError
@@ -16,17 +16,6 @@ from heterotask_core.runtime.devices.base import source_text
 from kernels.canny.app import CANNY, CannyParams
 from kernels.canny.graph import LABEL
 
-
-def opencl_devices() -> bool:
-    try:
-        import pyopencl as cl
-
-        return bool(cl.get_platforms())
-    except Exception:
-        return False
-
-
-needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
 VARIANTS = ["numpy", "numba", pytest.param("opencl", marks=needs_opencl)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
-from serial_executor import opencl_program, run_serially
+from serial_executor import needs_opencl, opencl_program, run_serially
 
 from heterotask_core.runtime.devices.base import source_text
 from kernels.canny import numba_variants, numpy_variants
@@ -18,17 +18,6 @@ from kernels.canny.graph import SOBEL
 from kernels.canny.images import grey_image, picture_content
 from kernels.canny.reference import canny_reference
 
-
-def opencl_devices() -> bool:
-    try:
-        import pyopencl as cl
-
-        return bool(cl.get_platforms())
-    except Exception:
-        return False
-
-
-needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
 VARIANTS = ["numpy", "numba", *(pytest.param(name, marks=needs_opencl) for name in ("opencl", "opencl_runs"))]
 
 

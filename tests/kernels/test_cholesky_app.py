@@ -1,7 +1,5 @@
 """Cholesky against SciPy, over sizes, tilings, precisions and variants."""
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serial_executor import run_serially
+from serial_executor import cuda_assembly, needs_nvcc, needs_opencl, run_serially
 
 from heterotask_core.app import Application
 from heterotask_core.kernel import Kernel
-from heterotask_core.runtime.devices.base import source_text
 from kernels.cholesky import cpu_variants
 from kernels.cholesky.app import CHOLESKY, CholeskyParams
 from kernels.cholesky.graph import GEMM, GRAM, GRAM_DIAGONAL, POTRF, SYRK, TRSM
@@ -26,16 +23,6 @@ PREFER = {
 }
 
 
-def opencl_devices() -> bool:
-    try:
-        import pyopencl as cl
-
-        return bool(cl.get_platforms())
-    except Exception:
-        return False
-
-
-needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
 VARIANTS = ["blas", "numba", pytest.param("opencl", marks=needs_opencl)]
 
 
@@ -114,14 +101,8 @@ def test_points_are_distinct_and_the_first_are_the_digits() -> None:
     assert {tuple(x) for x in whole[: len(digits)]} == {tuple(x) for x in digits}
 
 
-@pytest.mark.parametrize("kernel", [GRAM, POTRF], ids=lambda k: k.name)
+@needs_nvcc
 @pytest.mark.parametrize("name", ["cuda", "cuda64"])
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here: the CUDA source is compiled where there is one")
-def test_the_source_compiles_for_cuda(tmp_path: Path, kernel: Kernel, name: str) -> None:
-    source = tmp_path / "cholesky.cu"
-    source.write_text(source_text(kernel.variant(name)))
-    for architecture in ("sm_80", "sm_90"):
-        subprocess.run(
-            ["nvcc", "-ptx", f"-arch={architecture}", "--fmad=false", "-o", str(tmp_path / "out.ptx"), str(source)],
-            check=True,
-        )
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_the_source_compiles_as_cuda(tmp_path: Path, name: str, architecture: str) -> None:
+    assert ".entry gemm" in cuda_assembly(GEMM.variant(name), tmp_path, architecture)

@@ -1,7 +1,5 @@
 """The 2-D FFT against SciPy, over sizes, bands and variants."""
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serial_executor import run_serially
+from serial_executor import cuda_assembly, needs_nvcc, needs_opencl, run_serially
 
 from heterotask_core.app import Application
 from heterotask_core.errors import ApplicationError
-from heterotask_core.runtime.devices.base import source_text
 from kernels.fft2d import cpu_variants
 from kernels.fft2d.app import FFT2D, Fft2dParams
 from kernels.fft2d.graph import ROWS
 
-
-def opencl_devices() -> bool:
-    try:
-        import pyopencl as cl
-
-        return bool(cl.get_platforms())
-    except Exception:
-        return False
-
-
-needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
 VARIANTS = ["scipy", "numba", pytest.param("opencl", marks=needs_opencl)]
 
 
@@ -83,12 +69,7 @@ def test_too_many_blocks_are_refused() -> None:
         FFT2D.build(Fft2dParams(size=2048, band=1))
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here to compile the source as CUDA")
+@needs_nvcc
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_the_source_compiles_for_cuda(tmp_path: Path, architecture: str) -> None:
-    source = tmp_path / "fft2d.cu"
-    source.write_text(source_text(ROWS.variant("cuda")))
-    subprocess.run(
-        ["nvcc", "-ptx", f"-arch={architecture}", "--fmad=false", "-o", str(tmp_path / "out.ptx"), str(source)],
-        check=True,
-    )
+def test_the_source_compiles_as_cuda(tmp_path: Path, architecture: str) -> None:
+    assert ".entry stage" in cuda_assembly(ROWS.variant("cuda"), tmp_path, architecture)

@@ -1,7 +1,5 @@
 """Heat against NumPy on the whole grid, over sizes, tilings and variants."""
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serial_executor import run_serially
+from serial_executor import cuda_assembly, needs_nvcc, needs_opencl, run_serially
 
 from heterotask_core.app import Application
-from heterotask_core.runtime.devices.base import source_text
 from kernels.heat import cpu_variants
 from kernels.heat.app import HEAT, HeatParams
 from kernels.heat.field import initial_field
 from kernels.heat.graph import STEP
 
-
-def opencl_devices() -> bool:
-    try:
-        import pyopencl as cl
-
-        return bool(cl.get_platforms())
-    except Exception:
-        return False
-
-
-needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
 VARIANTS = ["numpy", "numba", pytest.param("opencl", marks=needs_opencl)]
 
 
@@ -101,11 +87,7 @@ def test_the_field_is_the_photograph_mirrored() -> None:
     assert field.shape == (600, 600)
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here to compile the source as CUDA")
+@needs_nvcc
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_the_source_compiles_for_cuda(tmp_path: Path, architecture: str) -> None:
-    source = tmp_path / "heat.cu"
-    source.write_text(source_text(STEP.variant("cuda")))
-    ptx = tmp_path / "out.ptx"
-    subprocess.run(["nvcc", "-ptx", f"-arch={architecture}", "--fmad=false", "-o", str(ptx), str(source)], check=True)
-    assert "fma.rn.f32" not in ptx.read_text()
+def test_the_source_compiles_as_cuda(tmp_path: Path, architecture: str) -> None:
+    assert "fma.rn.f32" not in cuda_assembly(STEP.variant("cuda"), tmp_path, architecture)

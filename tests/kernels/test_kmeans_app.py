@@ -1,7 +1,5 @@
 """k-means against scikit-learn, over clusters, blocks, precisions and variants."""
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serial_executor import run_serially
+from serial_executor import cuda_assembly, needs_nvcc, needs_opencl, run_serially
 
 from heterotask_core.app import Application
-from heterotask_core.runtime.devices.base import source_text
 from kernels.kmeans import cpu_variants
 from kernels.kmeans.app import KMEANS, KMeansParams
 from kernels.kmeans.cpu_variants import EmptyClusterError
 from kernels.kmeans.graph import ACCUMULATE
 
-
-def opencl_devices() -> bool:
-    try:
-        import pyopencl as cl
-
-        return bool(cl.get_platforms())
-    except Exception:
-        return False
-
-
-needs_opencl = pytest.mark.skipif(not opencl_devices(), reason="no OpenCL device here: install heterotask[opencl]")
 VARIANTS = ["numpy", "numba", pytest.param("opencl", marks=needs_opencl)]
 
 
@@ -111,14 +97,10 @@ def test_an_empty_cluster_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here to compile the source as CUDA")
+@needs_nvcc
 @pytest.mark.parametrize("name", ["cuda", "cuda64"])
-def test_the_source_compiles_for_cuda(tmp_path: Path, name: str) -> None:
-    source = tmp_path / "kmeans.cu"
-    source.write_text(source_text(ACCUMULATE.variant(name)))
-    for architecture in ("sm_80", "sm_90"):
-        ptx = tmp_path / "out.ptx"
-        subprocess.run(
-            ["nvcc", "-ptx", f"-arch={architecture}", "--fmad=false", "-o", str(ptx), str(source)], check=True
-        )
-        assert "fma.rn.f32" not in ptx.read_text()
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_the_source_compiles_as_cuda(tmp_path: Path, name: str, architecture: str) -> None:
+    assembly = cuda_assembly(ACCUMULATE.variant(name), tmp_path, architecture)
+    assert "fma.rn.f32" not in assembly
+    assert "fma.rn.f64" not in assembly
