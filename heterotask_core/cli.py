@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heterotask_core.errors import HeteroTaskError, StoreError
+from heterotask_core.errors import HeteroTaskError, MissingExtraError, StoreError
 
 if TYPE_CHECKING:
     from heterotask_core.planning.base import Budget
@@ -150,13 +150,19 @@ def execute_command(
     launcher: LauncherOption = "",
     store: StoreOption = DEFAULT_STORE,
     repeats: RepeatsOption = 1,
+    verify: Annotated[
+        float,
+        typer.Option(
+            "--verify", min=0, max=1, help="Share of the tasks to compute again with the reference variant and compare."
+        ),
+    ] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
     """Execute a plan unchanged under MPI."""
     from heterotask_core.stages import load_plan
 
     workflow, opened = open_workflow(application, param, devices, nodes, store)
-    _execute(workflow, load_plan(plan, workflow), opened, repeats, as_json=as_json, extra={})
+    _execute(workflow, load_plan(plan, workflow), opened, repeats, as_json=as_json, extra={}, verify=verify)
 
 
 @app.command("run")
@@ -177,9 +183,22 @@ def run_command(
     check: Annotated[
         bool, typer.Option("--check", help="Compare the results with the application's reference.")
     ] = False,
+    via_prefect: Annotated[
+        str,
+        typer.Option(
+            "--via-prefect", metavar="DEPLOYMENT", help="Let this Prefect deployment do it, e.g. pipeline/pipeline."
+        ),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Profile what is missing, plan, execute, and say what happened."""
+    if via_prefect:
+        options = {"devices": devices, "nodes": nodes, "planner": planner, "evaluations": evaluations, "seed": seed}
+        options |= {"repeats": repeats, "profile_budget_s": profile_budget, "check": check}
+        options |= {"store": "" if store == DEFAULT_STORE else str(store.resolve())}
+        if time_budget is not None:
+            raise typer.BadParameter("a deployed flow counts evaluations; give --evaluations instead of --time-budget")
+        raise typer.Exit(_trigger(via_prefect, application, param or [], options, as_json=as_json))
     from heterotask_core.report.text import platform_text
     from heterotask_core.stages import plan_stage, profile_stage
 
@@ -251,6 +270,15 @@ def open_workflow(
     return Workflow.of(found, params, find_platform(devices, nodes=nodes)), Store(store)
 
 
+def _trigger(deployment: str, application: str, param: list[str], options: dict[str, Any], *, as_json: bool) -> int:
+    """Hand a run over to the package that knows Prefect, found by entry point; return the exit code."""
+    (entry,) = entry_points(group="heterotask.triggers", name="prefect") or (None,)
+    if entry is None:
+        raise MissingExtraError("--via-prefect needs the package flows, which comes with heterotask; install it again")
+    code: int = entry.load()(deployment, application, param, options, as_json=as_json)
+    return code
+
+
 def _budget(evaluations: int | None, time_budget: float | None, seed: int) -> Budget:
     from heterotask_core.planning.base import Budget
     from heterotask_core.stages import DEFAULT_EVALUATIONS
@@ -294,12 +322,13 @@ def _execute(
     as_json: bool,
     extra: dict[str, Any],
     check: bool = False,
+    verify: float = 0.0,
 ) -> None:
     from heterotask_core.report.text import facts_text
     from heterotask_core.stages import check_stage, execute_stage
 
     with _progress("executing", quiet=as_json) as advance:
-        run = execute_stage(workflow, plan, store, repeats=repeats, progress=advance)
+        run = execute_stage(workflow, plan, store, repeats=repeats, progress=advance, verify=verify)
     facts = json.loads((run.folder / "summary.json").read_text())
     outcome = check_stage(workflow, run) if check else None
     if as_json:

@@ -188,9 +188,11 @@ def execute_stage(
     *,
     repeats: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    verify: float = 0.0,
 ) -> Run:
     """Execute a plan under MPI and keep results, trace, Gantt chart and Perfetto file in a new run record.
 
+    The share ``verify`` of the tasks is computed again with the reference variant and compared.
     A failed run stays in the store, marked as failed, with what it had written and the trace of what was done.
     Raises :class:`~heterotask_core.errors.ExecutionError`, or :class:`~heterotask_core.errors.StoreError` when the
     disk is full.
@@ -209,6 +211,7 @@ def execute_stage(
                 repeats=repeats,
                 progress=progress,
                 emulation=times,
+                verify=verify,
             )
         except ExecutionError:
             _keep_partial_trace(plan.program, folder, origin)
