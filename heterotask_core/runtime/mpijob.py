@@ -15,6 +15,7 @@ from heterotask_core.errors import ExecutionError, LaunchError
 from heterotask_core.program.model import RankRole
 from heterotask_core.runtime import failure
 from heterotask_core.runtime.cleanup import remove_job
+from heterotask_core.runtime.echo import Echo
 from heterotask_core.runtime.launch.base import Launcher, clean_environment, is_here
 from heterotask_core.runtime.line import Line
 from heterotask_core.runtime.reaper import Reaper
@@ -86,6 +87,7 @@ class MpiJob:
         self.end_kind = End.RUNNING
         here = [rank for rank, host in enumerate(hosts) if is_here(host)]
         self._watch = RankWatch(folder, here)
+        self._echo = Echo(folder, ranks)
         self._line = Line(folder, here_only=len(here) == len(hosts))
         self._debugged = under_debugger() or sys.gettrace() is not None
         self._moved: tuple[int, bool, int] = (0, False, -1)
@@ -139,6 +141,7 @@ class MpiJob:
             return False
         self._watch.wait(wait_s)
         self._line.poll()
+        self._echo.poll()
         now_s = time.monotonic()
         gap_s, self._looked_s = min(now_s - self._looked_s, _LONGEST_GAP_S), now_s
         if self.process.poll() is not None:
@@ -198,6 +201,7 @@ class MpiJob:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._echo.poll(last=True)
         self._line.hang_up()
 
     def close(self) -> None:
@@ -233,6 +237,9 @@ class MpiJob:
             return ExecutionError(f"loading took more than {LOADING_S:.0f} s ({which}); the launcher says: {said}")
         dead = self._dead()
         if dead:
+            told = {self._ranks[rank].node for rank, state in self._line.agents.items() if state.report}
+            for node in {self._ranks[rank].node for rank in dead} - told:
+                lanes += failure.last_lanes(self.folder, node)
             return ExecutionError(failure.died(self._ranks, dead, lanes, self.folder, printed))
         if not any(self.folder.glob("rank-*.json")):
             said = failure.tail(printed) or "nothing"
