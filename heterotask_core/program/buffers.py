@@ -2,7 +2,8 @@
 
 Dynamic storage allocation with known lifetimes. Four greedy rules, of which the smallest peak is kept: slots in
 order of first access, at the first or the tightest gap; slots by decreasing size (as TensorFlow Lite's memory
-planner), and by decreasing size × lifetime, at the tightest gap between those that live at the same time.
+planner), and by decreasing size × lifetime, at the tightest gap between those that live at the same time. The last
+two are repeated with the slots that made the peak placed first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from heterotask_core.program.tenants import ByteMap
 
 QUADRATIC_SLOTS = 40_000
 """Slots of a memory up to which rules are tried that look at all pairs (seconds at this number)."""
+MOST_TRIES = 100
+PAIRS = 1_000_000_000
+"""Each of these rules is tried again as often as these allow, with the slots at the top placed first."""
 NEAR_LIVE = 1.01
 """No further rule is tried once the peak is within this factor of the live bytes."""
 
@@ -78,33 +82,39 @@ def successions(slots: Sequence[Slot], offsets: I64, n_memories: int) -> list[tu
 
 def _pack_memory(size: I64, first: I64, last: I64, start_s: F64, free_s: F64, alignment: int, limit: int) -> I64:
     """Return offsets of one memory's slots, which stand in order of first access."""
+    n = len(size)
     room = -(-size // alignment) * alignment
-    live = peak_live(room, first, last)
+    enough = NEAR_LIVE * peak_live(room, start_s, free_s)
     best: I64 = _in_order(room, first, last, start_s, free_s, limit, False)
     peak = int((best + size).max())
-    lifetime = np.maximum(free_s - start_s, 0.0)
-    rules: list[I64 | None] = [None]
-    if len(size) <= QUADRATIC_SLOTS:
-        rules += [np.lexsort((-lifetime, -room)), np.lexsort((-room, -(room * lifetime)))]
-    for order in rules:
-        if peak <= NEAR_LIVE * live:
-            break
-        found: I64
-        if order is None:
-            found = _in_order(room, first, last, start_s, free_s, limit, True)
-        else:
-            found = _by_rank(order, room, first, last, start_s, free_s, limit)
+    if peak > enough:
+        found: I64 = _in_order(room, first, last, start_s, free_s, limit, True)
         if int((found + size).max()) < peak:
             best, peak = found, int((found + size).max())
+    if n > QUADRATIC_SLOTS:
+        return best
+    lifetime = np.maximum(free_s - start_s, 0.0)
+    for order in (np.lexsort((-lifetime, -room)), np.lexsort((-room, -(room * lifetime)))):
+        # What makes the peak is placed before everything else the next time.
+        for _ in range(max(1, min(MOST_TRIES, PAIRS // n**2))):
+            if peak <= enough:
+                return best
+            found = _by_rank(order, room, first, last, start_s, free_s, limit)
+            ends = found + size
+            if int(ends.max()) < peak:
+                best, peak = found, int(ends.max())
+            at_top = ends[order] == ends.max()
+            order = np.concatenate([order[at_top], order[~at_top]])
     return best
 
 
-def peak_live(size: I64, first: I64, last: I64) -> int:
-    """Return the largest sum of sizes that are alive at one op: no packing needs less."""
-    change = np.zeros(int(last.max(initial=0)) + 2, np.int64)
-    np.add.at(change, first, size)
-    np.add.at(change, last + 1, -size)
-    return int(np.cumsum(change).max(initial=0))
+def peak_live(size: I64, start_s: F64, free_s: F64) -> int:
+    """Return the largest sum of sizes that are alive at one planned time: no packing needs less."""
+    time_s = np.concatenate([free_s, start_s])
+    change = np.concatenate([-size, size])
+    # What ends at a time makes room for what starts then.
+    order = np.lexsort((np.arange(len(change)), time_s))
+    return int(np.cumsum(change[order]).max(initial=0))
 
 
 @numba.njit(cache=True)

@@ -472,7 +472,7 @@ class _Planned:
         for s, slot in enumerate(slots):
             if slot.memory != memory or slot.size_bytes == 0:
                 continue
-            wanted = [(r.version, r.ready_s) for r in stays[s]] or [(SCRATCH, slot.free_s)]
+            wanted = [(r.version, r.ready_s) for r in stays[s]] or [(SCRATCH, (slot.start_s + slot.free_s) / 2)]
             offsets = {self._offset(memory, version, slot.size_bytes, at_s) for version, at_s in wanted}
             offset = offsets.pop()
             if offsets or offset is None:

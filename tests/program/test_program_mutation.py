@@ -153,6 +153,7 @@ def test_a_dropped_or_reversed_edge_is_rejected_or_redundant():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_every_edge_of_a_thousand_programs_is_enforced_or_redundant():
     rejections = acceptances = 0
     for seed in range(1000):
