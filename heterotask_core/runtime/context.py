@@ -257,10 +257,13 @@ def counters_file(folder: Path, program: Program, node: str) -> Path:
     return folder / f"counters-{nodes.index(node)}"
 
 
-def describe_op(program: Program, op: int) -> str:
-    """Return an op in words: its task, or what is copied from where to where."""
+def describe_op(program: Program, op: int, *, variant: bool = False) -> str:
+    """Return an op in words: its task (with its ``variant``), or what is copied from where to where."""
     if program.op_kind[op] == OpKind.KERNEL:
-        return f"task {program.task_names[program.op_task[op]]!r}"
+        task = int(program.op_task[op])
+        call = program.calls[program.task_call[task]]
+        how = f" (variant {call.variant!r} of kernel {call.kernel!r})" if variant else ""
+        return f"task {program.task_names[task]!r}{how}"
     source, target = int(program.op_source[op]), int(program.op_target[op])
     version = int(program.residency_version[source])
     names = program.memory_names

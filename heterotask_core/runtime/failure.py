@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heterotask_core.program.model import RankRole
+from heterotask_core.errors import HeteroTaskError
+from heterotask_core.program.io import load_program
+from heterotask_core.program.model import LaneKind, RankRole
+from heterotask_core.runtime.arena import Counters
+from heterotask_core.runtime.context import counters_file, describe_op
 
 TAIL_LINES = 4
 _TAIL_CHARACTERS = 1000
@@ -61,6 +65,14 @@ def died(ranks: Sequence[RankRole], dead: Sequence[int], lanes: Sequence[Lane], 
     for rank in dead:
         running = [lane["op"] for lane in lanes if lane["rank"] == rank and lane.get("running")]
         names.append(rank_name(ranks, rank) + (f" running {' and '.join(running)}" if running else ""))
+    others = [
+        f"rank {lane['rank']} was running {lane['op']}"
+        for lane in lanes
+        if lane.get("running")
+        and lane["rank"] not in dead
+        and ranks[lane["rank"]].device is not None
+        and any(ranks[rank].device is None and ranks[rank].node == ranks[lane["rank"]].node for rank in dead)
+    ]
     found = _SIGNAL.search(launcher) if len(dead) == 1 else None
     how = "was killed or crashed"
     if found is not None:
@@ -68,7 +80,30 @@ def died(ranks: Sequence[RankRole], dead: Sequence[int], lanes: Sequence[Lane], 
         how = f"was ended by signal {number} ({word})"
     hint = "if it was killed for lack of memory, dmesg tells"
     said = "".join(rank_output(folder, rank) for rank in dead)
-    return f"{' or '.join(names) or 'a rank'} {how}; the job was ended ({hint}){said}"
+    beside = f"; on its node {' and '.join(others)}" if others else ""
+    return f"{' or '.join(names) or 'a rank'} {how}{beside}; the job was ended ({hint}){said}"
+
+
+def last_lanes(folder: Path, node: str) -> list[dict[str, Any]]:
+    """Return the compute lanes of a node that were running an op, from its counters: for agents that cannot say so.
+
+    MPI over TCP ends the ranks that were connected to a dead one within milliseconds, the node's agent with them.
+    """
+    try:
+        program = load_program(folder)
+        counters = Counters(counters_file(folder, program, node), len(program.lane_names))
+    except (OSError, HeteroTaskError):
+        return []
+    lanes = []
+    for lane, owner in enumerate(program.lane_rank.tolist()):
+        if owner < 0 or program.ranks[owner].node != node or program.lane_kinds[lane] != LaneKind.COMPUTE:
+            continue
+        ops = program.lane_ops[program.lane_ptr[lane] : program.lane_ptr[lane + 1]].tolist()
+        done = counters.done(lane)
+        if ops and counters.issued(lane) > done:
+            name = describe_op(program, ops[done % len(ops)], variant=True)
+            lanes.append({"rank": owner, "lane": program.lane_names[lane], "op": name, "running": True})
+    return lanes
 
 
 def silent(ranks: Sequence[RankRole], rank: int, silent_s: float, folder: Path) -> str:

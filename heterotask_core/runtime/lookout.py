@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from heterotask_core.program.model import LaneKind, OpKind, RankRole
+from heterotask_core.program.model import LaneKind, RankRole
 from heterotask_core.runtime.cleanup import remove_files
-from heterotask_core.runtime.context import Context
+from heterotask_core.runtime.context import Context, describe_op
 from heterotask_core.runtime.line import BEAT_S, call
 from heterotask_core.runtime.watch import RankWatch, under_debugger
 
@@ -68,7 +68,8 @@ class Lookout:
         beaten_s = 0.0
         told_dead: tuple[int, ...] = ()
         while not self._ended.wait(0.0):
-            self._watch.wait(0.0)
+            # A death wakes it at once: MPI may end the others, and this process, within a moment.
+            self._watch.wait(_TICK_S)
             for word in self._heard():
                 if word == "end":
                     self._end_node()
@@ -78,7 +79,6 @@ class Lookout:
             if self._watch.first_dead != told_dead or now_s - beaten_s >= BEAT_S:
                 told_dead, beaten_s = self._watch.first_dead, now_s
                 self._say(**self._beat(), dead=list(told_dead))
-            select.select([self._socket], [], [], _TICK_S)
         self._say(finished=True)
         self._socket.close()
 
@@ -146,7 +146,7 @@ def lanes_report(context: Context | None, moved: dict[int, tuple[int, int, float
             state = "is in flight" if kind in (LaneKind.SEND, LaneKind.RECEIVE) else "runs"
             if kind == LaneKind.RECEIVE:
                 state += f", rank {owners[op][0]} should deliver"
-            line |= {"op": _name(context, op), "state": state, "running": True}
+            line |= {"op": describe_op(program, op, variant=True), "state": state, "running": True}
         elif done and done % len(ops) == 0 and context.memory.seen(ops[-1], context.epoch):
             line |= {"state": "has nothing left"}
         else:
@@ -172,11 +172,3 @@ def op_ranks(context: Context) -> dict[int, list[int]]:
             else:
                 ranks.setdefault(op, []).append(owner)
     return ranks
-
-
-def _name(context: Context, op: int) -> str:
-    program = context.program
-    if program.op_kind[op] != OpKind.KERNEL:
-        return context.describe(op)
-    call_of = program.calls[program.task_call[program.op_task[op]]]
-    return f"{context.describe(op)} (variant {call_of.variant!r} of kernel {call_of.kernel!r})"
