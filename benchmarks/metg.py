@@ -5,27 +5,31 @@ python benchmarks/metg.py [--pattern NAME …] [--width N …] [--output-bytes N
 For every pattern the kernel's iteration count goes down; efficiency is the kernel's time at full speed over the cores'
 time, granularity the cores' time a task. HeteroTask on two CPU ranks (in one node, and in two virtual nodes with
 agents between them), and a plain mpi4py loop on two ranks, in the same run; median and quartiles over repeats. Where
-Dask, Ray or StarPU are not installed they are skipped by name.
+Dask, Ray (both on the first pattern, 30 steps) or StarPU (its stencil) are not installed they are skipped by name.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
 import platform as machine
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from taskbench_graphs import KERNELS, PATTERNS, dependencies, points, seconds_per_iteration
+from taskbench_graphs import KERNELS, PATTERNS, dependencies, future_task, points, seconds_per_iteration
 
 from heterotask_core.graph import DataItem, TaskGraph
 from heterotask_core.planning.from_graph import build_problem
@@ -186,6 +190,103 @@ def run_mpi(request: dict[str, Any]) -> dict[int, list[float]]:
     return {int(n): times for n, times in json.loads(done.stdout).items()}
 
 
+OTHERS_TASK_S = (200e-3, 50e-3, 20e-3, 10e-3, 5e-3, 2e-3, 1e-3, 0.0)
+OTHERS_STEPS = 30
+"""Kernel times and steps for dynamic schedulers, whose tasks cost a thousand times as much."""
+
+
+def run_futures(submit: Callable[..., Any], wait: Callable[[list[Any]], object], request: dict[str, Any]) -> float:
+    """Return the seconds that a graph of futures takes: ``submit(function, *inputs)`` makes one."""
+    pattern, width = request["pattern"], request["width"]
+    start_s = time.perf_counter()
+    row: dict[int, Any] = {}
+    made = []
+    for step in range(request["steps"]):
+        before, row = row, {}
+        for point in points(pattern, step, width):
+            inputs = [before[p] for p in dependencies(pattern, step, point, width)]
+            row[point] = submit(future_task, request["iterations"], request["doubles"], *inputs)
+            made.append(row[point])
+    wait(made)
+    return time.perf_counter() - start_s
+
+
+def run_dask(request: dict[str, Any], iterations: list[int], repeats: int) -> dict[int, list[float]]:
+    """Return iteration count → times of Dask on two processes."""
+    from distributed import Client, LocalCluster, wait
+
+    with LocalCluster(n_workers=RANKS, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as one:
+        submit = functools.partial(one.submit, pure=False)
+        run_futures(submit, wait, {**request, "iterations": 1})
+        return {
+            n: [run_futures(submit, wait, {**request, "iterations": n}) for _ in range(repeats)] for n in iterations
+        }
+
+
+def run_ray(request: dict[str, Any], iterations: list[int], repeats: int) -> dict[int, list[float]]:
+    """Return iteration count → times of Ray on two processes."""
+    import ray
+
+    ray.init(num_cpus=RANKS, include_dashboard=False, log_to_driver=False)
+    task = ray.remote(future_task)
+
+    def submit(_: object, *arguments: object) -> Any:
+        return task.remote(*arguments)
+
+    try:
+        run_futures(submit, ray.get, {**request, "iterations": 1})
+        return {
+            n: [run_futures(submit, ray.get, {**request, "iterations": n}) for _ in range(repeats)] for n in iterations
+        }
+    finally:
+        ray.shutdown()
+
+
+OTHERS = {"distributed": ("dask", run_dask), "ray": ("ray", run_ray)}
+
+
+def print_others(pattern: str, width: int, output_bytes: int, per_iteration_s: float, repeats: int) -> None:
+    """Print a line for every other system that is installed, and name those that are not."""
+    request = {"pattern": pattern, "width": width, "steps": OTHERS_STEPS, "doubles": output_bytes // 8}
+    iterations = [round(s / per_iteration_s) for s in OTHERS_TASK_S]
+    n_tasks = sum(len(points(pattern, s, width)) for s in range(OTHERS_STEPS))
+    for module, (name, run) in OTHERS.items():
+        if importlib.util.find_spec(module) is None:
+            print(f"{name}: not installed, skipped")
+            continue
+        found = measured_points(run(request, iterations, repeats), n_tasks, per_iteration_s)
+        print(f"{name}: {pattern}, width {width}, {output_bytes} B: METG(50 %) {metg_s(found) * 1e6:.0f} µs")
+    # StarPU has no Python interface in Debian's package.
+    if shutil.which("pkg-config") is None or subprocess.run(["pkg-config", "--exists", "starpu-1.3"]).returncode:
+        print("starpu: not installed, skipped")
+    else:
+        print(f"starpu: {run_starpu(per_iteration_s, repeats)}")
+
+
+def run_starpu(per_iteration_s: float, repeats: int) -> str:
+    """Build and run the C program beside this one: a stencil of two points of 16 B on two CPU workers."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = subprocess.run(
+            ["pkg-config", "--cflags", "--libs", "starpu-1.3"], capture_output=True, text=True, check=True
+        ).stdout.split()
+        binary = Path(folder) / "metg_starpu"
+        source = Path(__file__).with_name("metg_starpu.c")
+        subprocess.run(["cc", "-O2", str(source), "-o", str(binary), *flags], check=True)
+        steps = 1000
+        iterations = [round(s / per_iteration_s) for s in (400e-6, 200e-6, *TASK_S)]
+        environment = {**os.environ, "STARPU_NCPU": str(RANKS), "STARPU_HOME": folder, "STARPU_SILENT": "1"}
+        printed = subprocess.run(
+            [str(binary), str(steps), str(repeats), *map(str, iterations)],
+            env=environment, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+    times = {int(line.split()[0]): [float(s) for s in line.split()[1:]] for line in printed.splitlines()}
+    found = measured_points(times, RANKS * steps, per_iteration_s)
+    empty_s = found[-1].granularity_s
+    return (
+        f"stencil_1d, width 2, 16 B: METG(50 %) {metg_s(found) * 1e6:.1f} µs, a step of empty tasks {empty_s * 1e6:.1f}"
+    )
+
+
 def main() -> None:
     """Print a table, and everything measured as JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -202,9 +303,6 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0))
     print(f"{machine.machine()}, {cores} cores, {RANKS} ranks that compute, {options.steps} steps, kernel iteration "
           f"{per_iteration_s * 1e9:.3f} ns; METG(50 %) and, in brackets, a step of empty tasks, in µs")  # fmt: skip
-    for name in ("dask", "ray"):
-        if importlib.util.find_spec(name) is None:
-            print(f"{name}: not installed, skipped")
     systems = [f"heterotask, {n} node(s)" for n in options.nodes] + ["mpi4py loop"]
     print(f"{'pattern':16} {'width':>5} {'bytes':>6} " + " ".join(f"{s:>22}" for s in systems))
     rows = []
@@ -230,6 +328,7 @@ def main() -> None:
                     empty_s = found[-1].granularity_s * n_tasks / RANKS / options.steps
                     cells.append(f"{metg * 1e6:.2f} ({empty_s * 1e6:.2f})")
                 print(f"{pattern:16} {width:5} {output_bytes:6} " + " ".join(f"{c:>22}" for c in cells), flush=True)
+    print_others(options.pattern[0], options.width[0], options.output_bytes[0], per_iteration_s, 3)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 
