@@ -123,12 +123,3 @@ def test_help_imports_nothing_heavy():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, timeout=60)
-
-
-def test_doctor_names_small_shared_memory(tmp_path):
-    from heterotask_core.doctor import diagnose
-
-    findings = {f.what: f for f in diagnose(shared_memory=tmp_path / "none")}
-    assert findings["mpiexec"].ok
-    assert not findings["shared memory"].ok
-    assert "missing" in findings["shared memory"].detail

@@ -8,6 +8,7 @@ import pytest
 from hand_program import COUNT, SLOT_BYTES, Builder
 from runtime_kernels import ADD, DIE, FILL, STORE, TWICE
 
+from heterotask_core.doctor import _transport
 from heterotask_core.errors import ExecutionError
 from heterotask_core.platform.cluster import ask_hosts, merge
 from heterotask_core.runtime.job import execute
@@ -85,6 +86,14 @@ def test_hosts_are_discovered_through_the_launcher(two_hosts, launcher):
     assert [(n.name, n.host) for n in platform.nodes] == list(zip(("n0", "n1"), two_hosts.addresses, strict=True))
     assert [d.name for d in platform.devices] == ["n0.cpu0", "n1.cpu0"]
     assert {(x.source, x.target) for x in platform.links} == {("n0", "n1"), ("n1", "n0")}
+
+
+def test_doctor_finds_that_hosts_talk_over_a_slow_wire(two_hosts, monkeypatch):
+    monkeypatch.setenv("HETEROTASK_LAUNCHER", two_hosts.launcher(find_mpiexec()))
+    (finding,) = _transport(two_hosts.addresses)
+    assert not finding.ok
+    assert "tcp/e0" in finding.detail
+    assert float(finding.detail.split("; ")[1].split(" GB/s")[0]) <= 0.125
 
 
 def test_rank_that_dies_on_another_host_is_named(two_hosts, launcher, tmp_path):
