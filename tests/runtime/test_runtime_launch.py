@@ -9,8 +9,12 @@ import pytest
 
 from heterotask_core.errors import ArenaTooSmallError, LaunchError
 from heterotask_core.runtime.arena import Counters, NodeMemory, check_free
-from heterotask_core.runtime.launch.base import clean_environment
+from heterotask_core.runtime.launch.base import clean_environment, host_counts
+from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.launch.local import LocalLauncher
+from heterotask_core.runtime.launch.mpiexec import MpiexecLauncher
+from heterotask_core.runtime.launch.slurm import SlurmLauncher
+from heterotask_core.runtime.launch.template import TemplateLauncher
 
 
 def _tool(folder: Path, name: str) -> str:
@@ -43,6 +47,103 @@ def test_mpiexec_beside_the_interpreter_wins_over_path(tmp_path, monkeypatch):
     (tmp_path / "path" / "mpiexec").unlink()
     with pytest.raises(LaunchError, match="neither beside"):
         LocalLauncher().command(n_ranks=1, argv=[])
+
+
+HOSTS = ("a", "a", "b")
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """A PATH with mpiexec and srun, and no guard; outside Slurm."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for variable in ("SLURM_JOB_ID", "SLURMD_NODENAME", "HETEROTASK_LAUNCHER"):
+        monkeypatch.delenv(variable, raising=False)
+    return {name: _tool(tmp_path, name) for name in ("mpiexec", "srun")}
+
+
+def test_local_launcher_refuses_other_hosts(tools):
+    with pytest.raises(LaunchError, match="has a, b; use --launcher slurm"):
+        LocalLauncher().command(n_ranks=3, argv=[], hosts=HOSTS)
+
+
+@pytest.mark.parametrize(("job", "through"), [("", "ssh"), ("7", "slurm")])
+def test_mpiexec_starts_its_proxies_through_what_is_there(tools, monkeypatch, job, through):
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    command = MpiexecLauncher().command(n_ranks=3, argv=["python", "x"], hosts=HOSTS)
+    options = ["-launcher", through, "-hosts", "a:2,b:1", "-disable-auto-cleanup"]
+    assert command == [tools["mpiexec"], *options, "-n", "3", "python", "x"]
+
+
+def test_srun_places_every_rank(tools):
+    command = SlurmLauncher().command(n_ranks=3, argv=["python", "x"], hosts=HOSTS)
+    assert command == [
+        tools["srun"],
+        "--mpi=pmi2",
+        "--nodes=2",
+        "--ntasks=3",
+        "--distribution=arbitrary",
+        "--nodelist=a,a,b",
+        "--cpu-bind=none",
+        "--overcommit",
+        "--overlap",
+        "--kill-on-bad-exit=0",
+        "--input=none",
+        "python",
+        "x",
+    ]
+    Path(tools["srun"]).unlink()
+    with pytest.raises(LaunchError, match="srun is not in PATH"):
+        SlurmLauncher().command(n_ranks=3, argv=[], hosts=HOSTS)
+
+
+def test_template_is_filled_in(tools):
+    template = TemplateLauncher("run -np {n} -H {hosts} --list={hostlist} 'a b' {command}")
+    command = template.command(n_ranks=3, argv=["python", "x y"], hosts=HOSTS)
+    assert command == ["run", "-np", "3", "-H", "a:2,b:1", "--list=a,a,b", "a b", "python", "x y"]
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("run {n}", "no word {command}"),
+        ("run {size} {command}", "unknown field {size}"),
+        ("run 'a {command}", "closing quotation"),
+    ],
+)
+def test_template_that_cannot_work_is_refused(template, words):
+    with pytest.raises(LaunchError, match=words):
+        TemplateLauncher(template)
+
+
+def test_ranks_of_a_host_must_follow_each_other():
+    with pytest.raises(LaunchError, match="host 'a' do not follow each other"):
+        host_counts(["a", "b", "a"])
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "hosts", "job", "expected"),
+    [
+        ("", "", (), "", LocalLauncher),
+        ("", "", ("localhost",), "7", LocalLauncher),
+        ("", "", HOSTS, "7", SlurmLauncher),
+        ("", "", HOSTS, "", MpiexecLauncher),
+        ("", "mpiexec", HOSTS, "7", MpiexecLauncher),
+        ("slurm", "mpiexec", HOSTS, "", SlurmLauncher),
+        ("run {command}", "", HOSTS, "", TemplateLauncher),
+    ],
+)
+def test_launcher_is_found_by_name_variable_hosts_and_allocation(
+    tools, monkeypatch, name, variable, hosts, job, expected
+):
+    monkeypatch.setenv("HETEROTASK_LAUNCHER", variable)
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    assert type(choose_launcher(name, hosts=hosts)) is expected
+
+
+def test_unknown_launcher_is_refused(tools):
+    with pytest.raises(LaunchError, match="unknown launcher 'nosuch'; known: local, mpiexec, slurm"):
+        choose_launcher("nosuch")
 
 
 def test_variables_of_an_outer_job_are_dropped():
