@@ -22,6 +22,7 @@ from runtime_kernels import ADD, DIE, FAIL, FILL, HANG, STORE, TWICE
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError, LaunchError, ProgramError
 from heterotask_core.program.model import OpKind
 from heterotask_core.runtime.job import execute
+from heterotask_core.runtime.partial import PARTIAL_FILE
 from heterotask_core.runtime.serve import SOCKET_FILE, State
 from heterotask_core.runtime.session import Session
 
@@ -143,6 +144,10 @@ def test_failed_program_ends_alone_and_the_next_one_runs(tmp_path, states, nodes
                 f"task 'fail5' failed (variant 'plain' of kernel 'fail', rank {rank}, node 'n{nodes - 1}', device "
                 "'c1'): ValueError: no such luck"
             )
+            with np.load(tmp_path / PARTIAL_FILE) as kept:
+                done = np.isfinite(kept["finish_s"])
+            assert done.any()
+            assert not done.all()
             value = float(round_)
             session.run(_chain(value, nodes=nodes).build(), output_dir=tmp_path, repeats=2)
             np.testing.assert_array_equal(np.load(tmp_path / "sum.npy"), _expected(value))
