@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from heterotask_core.runtime.context import Context, settle
-from heterotask_core.runtime.courier import CompiledCourier, Courier
+from heterotask_core.runtime.courier import CompiledCourier, Courier, mpi_functions
 from heterotask_core.runtime.loop import Loop
 from heterotask_core.runtime.native import native
 
@@ -38,8 +38,11 @@ class AgentRole:
         self._told = self._heard = False
         helper = native()
         self._runner: CompiledCourier | Loop
-        if helper is not None and context.lanes:
-            self._courier: Courier = CompiledCourier(context, helper, sleep_s=COURIER_SLEEP_S, poll=self.watch)
+        functions = mpi_functions()
+        if helper is not None and functions is not None and context.lanes:
+            self._courier: Courier = CompiledCourier(
+                context, helper, functions, sleep_s=COURIER_SLEEP_S, poll=self.watch
+            )
             self._runner = self._courier
         else:
             self._courier = Courier(context)

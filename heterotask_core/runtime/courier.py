@@ -169,18 +169,20 @@ class CompiledCourier(Courier):
 
     op: int | None = None
 
-    def __init__(self, context: Context, helper: ModuleType, *, sleep_s: float, poll: Callable[[], None]) -> None:
-        """Lay out what the helper reads; ``poll`` is called while nothing moves.
-
-        Raises:
-            AttributeError: MPI's functions cannot be found in this process.
-        """
+    def __init__(
+        self,
+        context: Context,
+        helper: ModuleType,
+        functions: tuple[int, int],
+        *,
+        sleep_s: float,
+        poll: Callable[[], None],
+    ) -> None:
+        """Lay out what the helper reads; ``functions`` from :func:`mpi_functions`; ``poll`` while nothing moves."""
         super().__init__(context)
         self._context = context
         self._carry = helper.carry
         self._poll = poll
-        library = ctypes.CDLL(self._mpi.__file__)
-        functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (library.MPI_Start, library.MPI_Testsome)]
         handle_bytes = self._mpi._sizeof(self._mpi.Request)
         most = WINDOW * max(1, len(context.lanes))
         self._active = np.zeros(most * handle_bytes, np.uint8)
@@ -266,6 +268,18 @@ class CompiledCourier(Courier):
 
 _DONE, _QUIET, _ABORTED, _ERROR = range(4)
 """What the helper returns."""
+
+
+def mpi_functions() -> tuple[int, int] | None:
+    """Return the addresses of ``MPI_Start`` and ``MPI_Testsome``, or None where they cannot be found."""
+    from mpi4py import MPI
+
+    try:
+        library = ctypes.CDLL(MPI.__file__)
+        start, testsome = (ctypes.cast(f, ctypes.c_void_p).value for f in (library.MPI_Start, library.MPI_Testsome))
+    except (OSError, AttributeError):
+        return None
+    return None if start is None or testsome is None else (start, testsome)
 
 
 def _ends(program: Program) -> dict[int, tuple[int, int]]:
