@@ -21,6 +21,7 @@ from heterotask_core.planning.placing import (
     gap,
     gap_around,
     inputs_arrive,
+    least_arrivals,
     occupy,
     raw_view,
     raw_workspace,
@@ -92,6 +93,25 @@ def _pop(heap, n, priority):  # type: ignore[no-untyped-def]
     return top
 
 
+@nb.njit(cache=True, forceinline=True)
+def _least_ends(a, w, task, after, bias, columns, column):  # type: ignore[no-untyped-def]
+    """Set ``least_s`` to a lower bound of finish + bias in each memory; return the memory of the smallest, or −1."""
+    least_arrivals(a, w, task, after)
+    smallest, likely = np.inf, -1
+    costs = a.task_class[task] * a.n_devices
+    for memory in range(a.n_memories):
+        least = np.inf
+        for i in range(a.memory_ptr[memory], a.memory_ptr[memory + 1]):
+            p = a.memory_devices[i]
+            value = a.cost_s[costs + p] + (bias[task, column[p]] if columns > 0 else 0.0)
+            least = min(least, value)
+        # A hair below: the sum below is rounded in another order.
+        w.least_s[memory] = (w.least_s[memory] + least) * (1.0 - 1e-12)
+        if w.least_s[memory] < smallest:
+            smallest, likely = w.least_s[memory], memory
+    return likely
+
+
 @nb.njit(cache=True)
 def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s, order):  # type: ignore[no-untyped-def]
     """One list-scheduling pass; return (failed, makespan)."""
@@ -114,11 +134,17 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
         best, best_start, best_finish, best_device = np.inf, 0.0, 0.0, -1
         # The planned moves of the best device lie at [0, kept), those being tried behind them.
         kept = 0
-        low, high = 0, a.n_memories
+        low, high, likely = 0, a.n_memories, -1
         if forced[t] >= 0:
             low = a.device_memory[forced[t]]
             high = low + 1
-        for memory in range(low, high):
+        else:
+            likely = _least_ends(a, w, t, after, bias, columns, column)
+        # The likeliest memory first: most others then cannot end sooner.
+        for turn in range(low - 1, high):
+            memory = turn if turn >= low else likely
+            if memory < 0 or (turn >= low and memory == likely) or (likely >= 0 and w.least_s[memory] > best):
+                continue
             since = -1.0
             w.used[2] = kept
             chosen = False

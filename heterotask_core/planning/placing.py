@@ -52,6 +52,9 @@ class Workspace(NamedTuple):
     via: I32
     origin: I32
     known_s: F64
+    least_s: F64
+    """(M,) of :func:`least_ends`; reach_s likewise."""
+    reach_s: F64
     heap: I32
     waiting: I32
 
@@ -87,6 +90,8 @@ def workspace(a: Arrays, room: int = FIRST_ROOM, moves: int = 0) -> Workspace:
         via=np.empty(labels, i32),
         origin=np.empty(labels, i32),
         known_s=np.empty(a.n_memories, f64),
+        least_s=np.empty(a.n_memories, f64),
+        reach_s=np.empty(a.n_memories, f64),
         heap=np.empty(a.n_tasks, i32),
         waiting=np.empty(a.n_tasks, i32),
     )
@@ -118,7 +123,7 @@ def raw_view(a):  # type: ignore[no-untyped-def]
         pointer(a.home_ptr), pointer(a.home_memories), pointer(a.final_memory),
         pointer(a.input_ptr), pointer(a.input_versions), pointer(a.output_ptr), pointer(a.output_versions),
         pointer(a.edge_ptr), pointer(a.edge_target), pointer(a.n_predecessors),
-        pointer(a.after_ptr), pointer(a.after_tasks), pointer(a.direct_link),
+        pointer(a.after_ptr), pointer(a.after_tasks), pointer(a.direct_link), pointer(a.next_link),
         pointer(a.memory_ptr), pointer(a.memory_devices), pointer(a.memory_class),
         pointer(a.least_hold_s), a.mixed_lanes,
     )  # fmt: skip
@@ -132,7 +137,8 @@ def raw_workspace(w):  # type: ignore[no-untyped-def]
         pointer(w.copy_head), pointer(w.copy_next), pointer(w.copy_memory), pointer(w.copy_s),
         pointer(w.move_version), pointer(w.move_link), pointer(w.move_start), pointer(w.move_finish),
         pointer(w.plan_version), pointer(w.plan_link), pointer(w.plan_start), pointer(w.plan_finish),
-        pointer(w.label_s), pointer(w.begin_s), pointer(w.via), pointer(w.origin), pointer(w.known_s),
+        pointer(w.label_s), pointer(w.begin_s), pointer(w.via), pointer(w.origin),
+        pointer(w.known_s), pointer(w.least_s), pointer(w.reach_s),
         pointer(w.heap), pointer(w.waiting),
     )  # fmt: skip
 
@@ -347,6 +353,34 @@ def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True)
+def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+    """Return when the version would arrive along one cheap route: an upper bound, infinite if that is too long."""
+    n = a.n_memories
+    size = a.version_size[version]
+    least, m, since = np.inf, -1, 0.0
+    c = w.copy_head[version]
+    while c >= 0:
+        at = w.copy_memory[c] * n + memory
+        value = w.copy_s[c] + (a.least_latency_s[at] + size * a.least_seconds_per_byte[at])
+        if value < least:
+            least, m, since = value, w.copy_memory[c], w.copy_s[c]
+        c = w.copy_next[c]
+    hops = 0
+    while m >= 0 and m != memory:
+        link = a.next_link[m * n + memory]
+        if link < 0 or hops == MAX_HOPS:
+            return np.inf
+        duration = a.latency_s[link] + size / a.bandwidth[link]
+        if a.contention:
+            first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
+            since = gap_around(a, w, a.link_lanes, first, last, since, duration, first_plan)
+        since += duration
+        m = a.link_target[link]
+        hops += 1
+    return since if m >= 0 else np.inf
+
+
+@nb.njit(cache=True)
 def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Do as :func:`route` over all routes, hop by hop: the general case."""
     n = a.n_memories
@@ -363,18 +397,25 @@ def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def
         w.label_s[m] = w.known_s[m]
         w.origin[m] = m
         c = w.copy_next[c]
+    bound = _some_arrival(a, w, version, memory, first_plan)
     for h in range(1, MAX_HOPS + 1):
         extended = False
         for m in range(n):
             since = w.label_s[(h - 1) * n + m]
+            if since == np.inf:
+                continue
             floor = a.least_latency_s[m * n + memory] + size * a.least_seconds_per_byte[m * n + memory]
-            if not since + floor < w.known_s[memory]:
+            if since + floor > bound or not since + floor < w.known_s[memory]:
                 continue
             origin = w.origin[(h - 1) * n + m]
             for k in range(a.source_ptr[m], a.source_ptr[m + 1]):
                 link = a.source_links[k]
                 to = a.link_target[link]
                 duration = a.latency_s[link] + size / a.bandwidth[link]
+                rest = a.least_latency_s[to * n + memory] + size * a.least_seconds_per_byte[to * n + memory]
+                # Later than a route that is known, or than a copy that is there: no gap has to be looked for.
+                if since + duration + rest > min(bound, w.known_s[memory]) or since + duration > w.known_s[to]:
+                    continue
                 start = since
                 if a.contention:
                     first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
@@ -417,6 +458,29 @@ def inputs_arrive(a, w, task, memory, since, first_plan):  # type: ignore[no-unt
                 return there
         since = max(since, there)
     return since
+
+
+@nb.njit(cache=True, forceinline=True)
+def least_arrivals(a, w, task, since):  # type: ignore[no-untyped-def]
+    """Set ``least_s`` to a lower bound of when the task's inputs are in each memory: no lane is busy."""
+    n = a.n_memories
+    for m in range(n):
+        w.least_s[m] = since
+    for k in range(a.input_ptr[task], a.input_ptr[task + 1]):
+        v = a.input_versions[k]
+        size = a.version_size[v]
+        for m in range(n):
+            w.reach_s[m] = np.inf
+        c = w.copy_head[v]
+        while c >= 0:
+            there = w.copy_s[c]
+            at = w.copy_memory[c] * n
+            for m in range(n):
+                value = there + (a.least_latency_s[at + m] + size * a.least_seconds_per_byte[at + m])
+                w.reach_s[m] = min(w.reach_s[m], value)
+            c = w.copy_next[c]
+        for m in range(n):
+            w.least_s[m] = max(w.least_s[m], w.reach_s[m])
 
 
 @nb.njit(cache=True, forceinline=True)

@@ -56,6 +56,8 @@ class Arrays(NamedTuple):
     after_tasks: I32
     direct_link: I32
     """(M × M,) the link from one memory to another, −1 for none."""
+    next_link: I32
+    """(M × M,) the first link of a cheap route, −1 for none: a route to bound the search for the earliest one."""
     memory_ptr: I64
     """Devices of each memory, in index order (CSR over memories)."""
     memory_devices: I32
@@ -85,6 +87,23 @@ def edges(problem: Problem) -> tuple[I64, I32, I32, I64]:
         np.bincount(unique % max(n, 1), minlength=n).astype(np.int32),
         edge_of_input,
     )
+
+
+def _next_links(problem: Problem) -> I32:
+    m = problem.n_memories
+    sizes = problem.version_size_bytes
+    size = float(sizes.mean()) if len(sizes) else 0.0
+    cost = np.full((m, m), np.inf)
+    first = np.full((m, m), -1, np.int32)
+    np.fill_diagonal(cost, 0.0)
+    cost[problem.link_source, problem.link_target] = problem.link_latency_s + size / problem.link_bandwidth_bytes_per_s
+    first[problem.link_source, problem.link_target] = np.arange(len(problem.link_source))
+    for k in range(m):
+        through = cost[:, k, None] + cost[None, k, :]
+        shorter = through < cost
+        first = np.where(shorter, first[:, k, None], first)
+        cost = np.where(shorter, through, cost)
+    return first.ravel()
 
 
 def _needed_lanes(problem: Problem) -> tuple[I64, I32]:
@@ -178,6 +197,7 @@ def arrays(problem: Problem) -> Arrays:
         problem.after_ptr,
         problem.after_tasks,
         direct,
+        _next_links(problem),
         memory_ptr,
         by_memory,
         memory_classes(problem),
