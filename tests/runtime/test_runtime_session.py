@@ -131,9 +131,10 @@ def test_larger_program_restarts_the_job_and_says_so(tmp_path, states):
     np.testing.assert_array_equal(np.load(tmp_path / "sum.npy"), _expected(1.0, 2))
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_failed_program_ends_alone_and_the_next_one_runs(tmp_path, states, nodes):
-    """Also with transfers posted on both sides when the task fails."""
+@pytest.mark.parametrize(("nodes", "helper"), [(1, "1"), (2, "1"), (2, "0")])
+def test_failed_program_ends_alone_and_the_next_one_runs(tmp_path, monkeypatch, states, nodes, helper):
+    """Also with transfers posted on both sides when the task fails, and without the compiled helper."""
+    monkeypatch.setenv("HETEROTASK_NATIVE", helper)
     good, bad = _chain(1.0, nodes=nodes), _chain(2.0, nodes=nodes, bad=FAIL)
     with _session(good, states, largest=[bad.build()]) as session:
         for round_ in range(3):
