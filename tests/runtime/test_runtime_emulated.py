@@ -30,13 +30,13 @@ class Costs(CostModel):
     """Fixed costs in place of a profile: near equal, so that every device gets work."""
 
     def task_s(self, key, variant, device, **_):
-        return {"cpu": 1e-3, "opencl": 5e-4}[device.variant_kind]
+        return {"cpu": 1e-3, "opencl": 1e-4}[device.variant_kind]
 
     def link(self, link):
         return link.latency_s, link.bandwidth_bytes_per_s
 
 
-def machine(nodes: int, gpus: int) -> Platform:
+def machine(nodes: int, gpus: int, capacity_bytes: int | None = None) -> Platform:
     """Nodes of one CPU worker and some GPUs that share a bus; all network links share a switch."""
     memories, devices, links = [], [], []
     for n in range(nodes):
@@ -45,7 +45,7 @@ def machine(nodes: int, gpus: int) -> Platform:
         devices.append(Device(f"{node}.cpu0", "emulated", node, node, "cpu", (n % 2,), emulates="cpu"))
         for g in range(gpus):
             gpu = f"{node}.gpu{g}"
-            memories.append(Memory(gpu, node))
+            memories.append(Memory(gpu, node, capacity_bytes))
             devices.append(Device(gpu, "emulated", node, gpu, "gpu", (n % 2,), emulates="opencl"))
             links.append(Link(node, gpu, "host_to_device", 1e-5, 1e8, (f"{node}.bus",)))
             links.append(Link(gpu, node, "device_to_host", 1e-5, 1e8, (f"{node}.bus",)))
@@ -107,6 +107,39 @@ def test_logical_times_equal_the_simulators_op_by_op(tmp_path, nodes, gpus, seed
     assert result.makespan_s[0] != result.makespan_s[1]
     for i, value in enumerate(values):
         np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), value)
+
+
+@pytest.mark.mpi
+def test_evicted_data_come_back_unharmed(tmp_path):
+    graph = TaskGraph("rounds")
+    items = [graph.data(f"x{i}", shape=(N,), dtype="float64") for i in range(8)]
+    for i, item in enumerate(items):
+        graph.add(FILL, writes={"output": item}, params={"value": i})
+    made = [graph.data(f"y{i}", shape=(N,), dtype="float64") for i in range(8)]
+    before = [
+        graph.add(TWICE, reads={"input": item}, writes={"output": out}, on=("n0.gpu0",))
+        for item, out in zip(items, made, strict=True)
+    ]
+    for turn in range(2):
+        done = []
+        for i, item in enumerate(made):
+            out = graph.data(f"z{turn}.{i}", shape=(N,), dtype="float64")
+            # Round after round, so that every item is used again long after it was made.
+            done.append(graph.add(TWICE, reads={"input": item}, writes={"output": out}, on=("n0.gpu0",), after=before))
+            graph.add(STORE, reads={"input": out}, params={"path": OutputPath(f"{turn}.{i}.npy")})
+        before = done
+    # Room for five of the eight.
+    platform = machine(1, 1, capacity_bytes=13_000)
+    program = program_of(graph, platform)
+    moved = program.op_target[program.op_kind == OpKind.COPY]
+    into_gpu = moved[program.residency_memory[moved] == 1]
+    versions = program.residency_version[into_gpu].tolist()
+    assert len(versions) > len(set(versions))
+    execute(program, platform, output_dir=tmp_path, timeout_s=120)
+    for turn in range(2):
+        for i in range(8):
+            expected = 2.0 * (2.0 * (np.arange(N) + float(i)) + 1.0) + 1.0
+            np.testing.assert_array_equal(np.load(tmp_path / f"{turn}.{i}.npy"), expected)
 
 
 def test_emulated_and_real_devices_do_not_mix(tmp_path):
