@@ -1,0 +1,77 @@
+"""Heat's CPU codelets: the jitted step of our Numba variant; input and output in C."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from codelets import Call, Host, compiled, native, output_name
+
+from heterotask_core.graph import Task
+from kernels.heat.cpu_variants import _step, edge
+from kernels.heat.field import SIDES, initial_field
+
+GRAPH = "kernels.heat.graph"
+
+
+@compiled
+def _heat_step(arrays, numbers, reals):  # type: ignore[no-untyped-def]
+    rows, columns, has = numbers[0], numbers[1], numbers[2]
+    count = (has & 1) + (has >> 1 & 1) + (has >> 2 & 1) + (has >> 3 & 1)
+    field = numba.carray(arrays[0], (rows, columns), np.float32)
+    result = numba.carray(arrays[1 + count], (rows, columns), np.float32)
+    north, south = field[0], field[rows - 1]
+    at = 1
+    if has & 1:
+        north = numba.carray(arrays[at], (columns,), np.float32)
+        at += 1
+    if has & 2:
+        south = numba.carray(arrays[at], (columns,), np.float32)
+        at += 1
+    if has & 4:
+        west = numba.carray(arrays[at], (rows,), np.float32)
+        at += 1
+    else:
+        west = field[:, 0].copy()
+    if has & 8:
+        east = numba.carray(arrays[at], (rows,), np.float32)
+        at += 1
+    else:
+        east = field[:, columns - 1].copy()
+    _step(field, north, south, west, east, np.float32(reals[0]), result)
+    at += 1
+    if has & 1:
+        numba.carray(arrays[at], (columns,), np.float32)[:] = result[0]
+        at += 1
+    if has & 2:
+        numba.carray(arrays[at], (columns,), np.float32)[:] = result[rows - 1]
+        at += 1
+    if has & 4:
+        numba.carray(arrays[at], (rows,), np.float32)[:] = result[:, 0]
+        at += 1
+    if has & 8:
+        numba.carray(arrays[at], (rows,), np.float32)[:] = result[:, columns - 1]
+
+
+@native(GRAPH, "load")
+def load(task: Task, host: Host) -> Call:
+    """A tile and its edges out of the whole initial field."""
+    rows, columns = task.shapes()["field"]
+    row, column = task.params["row"], task.params["column"]
+    tile = initial_field(task.params["size"])[row : row + rows, column : column + columns]
+    strips = [np.ascontiguousarray(edge(tile, side)) for side in task.params["sides"]]
+    return host.load([tile, *strips])
+
+
+@native(GRAPH, "step")
+def step(task: Task, host: Host) -> Call:
+    """One step of a tile."""
+    rows, columns = task.shapes()["field"]
+    has = sum(1 << SIDES.index(side) for side in task.params["sides"])
+    return Call(_heat_step.address, [rows, columns, has], [task.params["alpha"]])
+
+
+@native(GRAPH, "store")
+def store(task: Task, host: Host) -> Call:
+    """A ``.npy`` file."""
+    shape = task.shapes()["field"]
+    return host.store([(output_name(task.params["path"]), "float32", shape, 1, [4 * shape[0] * shape[1]])])
