@@ -36,6 +36,7 @@ def test_documented_script_is_the_tested_one():
     assert (ROOT / "docs/canny.sbatch").read_text() in (ROOT / "docs/slurm.md").read_text()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("launcher", ["", "mpiexec"])
 def test_batch_script_finds_edges_on_two_nodes(slurm, tmp_path, launcher):
     store = tmp_path / "store"
@@ -45,7 +46,7 @@ def test_batch_script_finds_edges_on_two_nodes(slurm, tmp_path, launcher):
     options = [*CANNY, "--store", str(store), "--check", *asked]
     number = _run([*argv, str(ROOT / "docs/canny.sbatch"), *options], environment, cwd=tmp_path).strip()
     # `sbatch --wait` looks after 2, 12, 42 s only.
-    slurm_cluster.wait_until(lambda: "EndTime=Unknown" not in _job(number, slurm), "the job has not ended", 240)
+    slurm_cluster.wait_until(lambda: "EndTime=Unknown" not in _job(number, slurm), "the job has not ended", 500)
     said = (tmp_path / "out").read_text() + (tmp_path / "err").read_text()
     assert "ExitCode=0:0" in _job(number, slurm), said
     assert "check: passed" in said
