@@ -1,4 +1,4 @@
-"""Check CUDA on this machine: backend contract, Canny on GPU and CPU+GPU checked and timed, profile printed.
+"""Check CUDA on this machine: backend contract, every application checked on the GPU, Canny timed, profile printed.
 
 python benchmarks/gpu_check.py      needs a CUDA GPU, the extras cuda, apps and dev; under five minutes.
 """
@@ -9,6 +9,12 @@ import tempfile
 
 HETEROTASK = [sys.executable, "-m", "heterotask_core.cli"]
 CANNY = ["canny", "-p", "size=4096", "-p", "tile=1024"]
+OTHERS = {
+    "cholesky": ["-p", "size=2048"],
+    "heat": ["-p", "size=1024", "-p", "steps=20"],
+    "kmeans": ["-p", "picture=china", "-p", "block=65536"],
+    "fft2d": ["-p", "size=1024"],
+}
 
 
 def step(*command: str) -> bool:
@@ -27,6 +33,10 @@ def main() -> int:
             [*HETEROTASK, "profile", *CANNY, "--devices", "cpu:2,cuda:1", *kept],
             [*HETEROTASK, "run", *CANNY, "--devices", "cuda:1", "--repeats", "5", "--check", *kept],
             [*HETEROTASK, "run", *CANNY, "--devices", "cpu:2,cuda:1", "--repeats", "5", "--check", *kept],
+            *(
+                [*HETEROTASK, "run", name, *params, "--devices", "cuda:1", "--check", "--profile-budget", "5", *kept]
+                for name, params in OTHERS.items()
+            ),
         ]
         failures = sum(not step(*command) for command in steps)
     print(f"{len(steps) - failures} passed, {failures} failed")
