@@ -100,13 +100,16 @@ def _least_ends(a, w, task, after, bias, columns, column):  # type: ignore[no-un
     smallest, likely = np.inf, -1
     costs = a.task_class[task] * a.n_devices
     for memory in range(a.n_memories):
-        least = np.inf
-        for i in range(a.memory_ptr[memory], a.memory_ptr[memory + 1]):
-            p = a.memory_devices[i]
-            value = a.cost_s[costs + p] + (bias[task, column[p]] if columns > 0 else 0.0)
-            least = min(least, value)
-        # A hair below: the sum below is rounded in another order.
-        w.least_s[memory] = (w.least_s[memory] + least) * (1.0 - 1e-12)
+        since, least = w.least_s[memory] * (1.0 - 1e-12), np.inf
+        if since < np.inf:
+            for i in range(a.memory_ptr[memory], a.memory_ptr[memory + 1]):
+                p = a.memory_devices[i]
+                cost = a.cost_s[costs + p]
+                extra = bias[task, column[p]] if columns > 0 else 0.0
+                if since + cost + extra < least:
+                    start = gap(w, a.device_lanes, a.device_lane_ptr[p], a.device_lane_ptr[p + 1], since, cost)
+                    least = min(least, start + cost + extra)
+        w.least_s[memory] = least
         if w.least_s[memory] < smallest:
             smallest, likely = w.least_s[memory], memory
     return likely
