@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 class MachineEvaluator:
     """Plans a workflow with given overheads and measures programs on this machine."""
 
+    disturbance = ""
+
     def __init__(self, workflow: Workflow, profiled: Profile, store: Store, work_dir: Path, *, planner: str) -> None:
         self.workflow, self.profiled, self.store, self.work_dir, self.planner = (
             workflow,

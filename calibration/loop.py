@@ -1,62 +1,36 @@
 """The calibration loop: measure, estimate, plan again, search, accept; each step on disk before the next.
 
-It knows plans and measurements only through an :class:`Evaluator`, so it runs the same over MPI and over the
-simulator. The same seed and the same measurements give the same steps; resuming replays what is on disk.
+The same seed and the same measurements give the same steps; resuming replays what is on disk.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from calibration.accept import Comparison, choose, compare, pairs_needed
+from calibration.bench import MAX_FAILURES, REPEATS, Bench, Evaluator
 from calibration.drift import Band
-from calibration.estimate import Estimate, estimate_overheads
-from calibration.journal import Journal, as_floats, overheads_key, overheads_to_json, write_atomically
+from calibration.estimate import Estimate
+from calibration.journal import Journal, overheads_to_json, write_atomically
 from calibration.search import Search, Space
-from heterotask_core.errors import CalibrationError, HeteroTaskError
+from heterotask_core.errors import CalibrationError
 from heterotask_core.profiling.costs import Overheads
-from heterotask_core.program.model import LaneKind, OpKind, Program
 
 log = logging.getLogger(__name__)
 
 MIN_PROGRAMS = 5
 """Overheads that reach fewer programs than this leave nothing to choose from."""
 PROBES = 24
-MAX_FAILURES = 3
 MAX_FINALISTS = 3
-REPEATS = 3
-"""Runs of a program a measurement."""
-
-
-class Evaluator(Protocol):
-    """Plans and measures; ``plan`` is deterministic, ``measure`` raises a ``HeteroTaskError`` when a run fails.
-
-    ``device_kinds`` maps device names to device kinds, ``link_kinds`` (source, target) memories to link kinds;
-    ``name`` tells one application, platform and profile from another. The first run after loading a program
-    is the evaluator's to discard.
-    """
-
-    name: str
-    device_kinds: Mapping[str, str]
-    link_kinds: Mapping[tuple[str, str], str]
-
-    def plan(self, overheads: Overheads) -> tuple[Program, float]:
-        """Return the program planned with ``overheads`` and its predicted makespan in seconds."""
-        ...
-
-    def measure(self, program: Program, repeats: int) -> tuple[Sequence[float], pl.DataFrame]:
-        """Run ``program``; return the makespans in seconds, one a repeat, and the trace (``tables.TRACE``)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -64,8 +38,9 @@ class CalibrationResult:
     """What a calibration found.
 
     ``status`` is "promoted", "kept" (nothing was measurably better) or "nothing to calibrate".
+    ``distinct_programs`` is how many different ones the first overhead vectors tried reached, ``MIN_PROGRAMS`` at most.
     ``overheads`` are those to plan with from now on. ``predicted_s`` and ``measured_s`` belong to the program
-    kept; ``band`` is None when nothing was measured often enough for one.
+    kept, the prediction is made with the estimate; ``band`` is None when nothing was measured often enough for one.
     """
 
     status: str
@@ -78,34 +53,17 @@ class CalibrationResult:
     predicted_s: float | None = None
     measured_s: float | None = None
     band: Band | None = None
-
-
-def program_key(program: Program) -> str:
-    """Return a hash of what a run of ``program`` depends on: placement, variants and the order in every lane.
-
-    Ops are named by what they do, so numbering, planned times and buffer offsets do not count, nor do capacity
-    lanes, which nothing enforces.
-    """
-    place = [
-        (int(program.residency_version[r]), int(program.residency_memory[r]))
-        for r in range(len(program.residency_version))
-    ]
-    ops: list[list[int]] = []
-    for n in range(program.n_ops):
-        if program.op_kind[n] == OpKind.KERNEL:
-            task = int(program.op_task[n])
-            ops.append([0, task, int(program.task_device[task])])
-        else:
-            source, target = place[program.op_source[n]], place[program.op_target[n]]
-            ops.append([int(program.op_kind[n]), *source, *target])
-    lanes = {
-        name: [ops[n] for n in program.lane_ops[program.lane_ptr[k] : program.lane_ptr[k + 1]]]
-        for k, name in enumerate(program.lane_names)
-        if program.lane_kinds[k] != LaneKind.CAPACITY
-    }
-    calls = [program.calls[c].variant for c in program.task_call]
-    text = json.dumps([program.graph_fingerprint, lanes, calls], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    found: Overheads | None = None
+    """What the search held best before acceptance."""
+    program: str | None = None
+    """Key of the program kept (see :func:`calibration.bench.program_key`)."""
+    classes: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Op class → its median seconds in every accepted run, by which drift is told."""
+    disturbed: Sequence[str] = ()
+    """What else used the machine, a line a measurement."""
+    runs: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Where the time of this process went: "planning", "running", "optimising", and "own" for all else."""
 
 
 def calibrate(
@@ -136,42 +94,52 @@ def calibrate(
         "max_evaluations": max_evaluations,
         "incumbent": overheads_to_json(start),
     }
-    bench = _Bench(evaluator, Journal(record_dir, settings=settings, resume=resume))
+    began_s = time.perf_counter()
+    bench = Bench(evaluator, Journal(record_dir, settings=settings, resume=resume))
     result = _calibrate(bench, start, seed=seed, max_evaluations=max_evaluations, progress=progress)
+    own_s = time.perf_counter() - began_s - sum(bench.seconds.values())
+    text = result.text
+    if bench.disturbed:
+        text += f"; {len(bench.disturbed)} of {bench.runs} measurements were disturbed: {bench.disturbed[-1]}"
+    result = replace(
+        result, text=text, disturbed=tuple(bench.disturbed), runs=bench.runs, seconds={**bench.seconds, "own": own_s}
+    )
     write_atomically(record_dir / "result.json", json.dumps(_to_json(result), indent=1) + "\n")
     return result
 
 
 def _calibrate(
-    bench: _Bench, start: Overheads, *, seed: int, max_evaluations: int, progress: Callable[[str], None]
+    bench: Bench, start: Overheads, *, seed: int, max_evaluations: int, progress: Callable[[str], None]
 ) -> CalibrationResult:
     evaluator = bench.evaluator
     space = Space.of(tuple(evaluator.device_kinds.values()), tuple(evaluator.link_kinds.values()))
     first = bench.plan(start)
-    probes = [first, *(bench.plan(vector) for vector in _probe_vectors(space, start))]
-    distinct = len(set(probes))
-    progress(f"{len(probes)} overhead vectors reach {distinct} different programs")
+    probes = {first}
+    for vector in _probe_vectors(space, start):
+        if len(probes) == MIN_PROGRAMS:
+            break
+        probes.add(bench.plan(vector))
+    distinct = len(probes)
     if distinct < MIN_PROGRAMS:
-        text = f"nothing to calibrate: {len(probes)} overhead vectors reach only {distinct} different programs"
+        text = f"nothing to calibrate: {PROBES + 1} overhead vectors reach only {distinct} different programs"
         return CalibrationResult("nothing to calibrate", text, start, distinct, 0, predicted_s=bench.predicted_s(first))
 
     bench.measure(first, required=True)
     progress(f"incumbent: {bench.median_s(first):.6g} s measured, {bench.predicted_s(first):.6g} s predicted")
-    estimate = bench.estimate()
-    estimated = bench.plan(estimate.overheads)
-    if bench.measure(estimated):
-        # The second program uses devices and links that the first may not have touched.
-        estimate = bench.estimate()
-        estimated = bench.plan(estimate.overheads)
-        bench.measure(estimated)
-        progress(f"estimate: {bench.predicted_s(estimated):.6g} s predicted")
+    estimate, estimated = regress(bench, rounds=2)
+    progress(f"estimate: {bench.predicted_s(estimated):.6g} s predicted")
+    if estimate.unidentified:
+        progress(f"not told from their prior by these runs: {', '.join(estimate.unidentified)}")
 
-    ranked = _search(bench, space, estimate.overheads, seed=seed, max_evaluations=max_evaluations, progress=progress)
+    ranked = explore(bench, space, estimate.overheads, seed=seed, max_evaluations=max_evaluations, progress=progress)
+    # Of all that was measured; a search moves overheads to where plans are fast, not to where predictions are right.
+    estimate = bench.estimate()
     candidates = dict.fromkeys([*ranked[:1], estimated, *ranked[1:]])
     finalists = [key for key in candidates if key != first and bench.promising(key, than=first)][:MAX_FINALISTS]
     evaluations = bench.evaluations
+    found = bench.overheads(finalists[0] if finalists else first)
     if not finalists:
-        return _kept(bench, start, first, distinct, evaluations, estimate, None)
+        return _kept(bench, start, first, distinct, evaluations, estimate, None, found=found)
     noise = bench.noise()
     pairs = pairs_needed(noise, finalists=len(finalists))
     progress(f"acceptance: {len(finalists)} finalists, {pairs} pairs each (noise {noise:.2%})")
@@ -180,7 +148,7 @@ def _calibrate(
     winner = choose(comparisons, hypotheses=len(finalists))
     if winner is None:
         best = max(comparisons, key=lambda c: c.gain, default=None)
-        return _kept(bench, start, first, distinct, evaluations, estimate, best, fresh=base)
+        return _kept(bench, start, first, distinct, evaluations, estimate, best, fresh=base, found=found)
     key, comparison = list(fresh)[winner], comparisons[winner]
     text = (
         f"promoted: {comparison.gain:.1%} shorter (95 % interval {comparison.gain_low:.1%} to "
@@ -194,14 +162,17 @@ def _calibrate(
         evaluations,
         estimate,
         comparison,
-        bench.predicted_s(key),
+        bench.predicted_with_s(key, estimate.overheads),
         float(np.median(fresh[key])),
         Band.of(fresh[key]),
+        found=found,
+        program=key,
+        classes=_classes(bench, key),
     )
 
 
 def _kept(
-    bench: _Bench,
+    bench: Bench,
     start: Overheads,
     first: str,
     distinct: int,
@@ -210,16 +181,51 @@ def _kept(
     comparison: Comparison | None,
     *,
     fresh: Sequence[float] = (),
+    found: Overheads,
 ) -> CalibrationResult:
     text = "kept: no other program was measured faster"
     if comparison is not None:
         text = f"kept: the best finalist is {comparison.gain:+.1%} shorter, p = {comparison.p_value:.2g}"
     runs = list(fresh) or bench.samples_s(first)
     band = Band.of(runs) if len(runs) >= 3 else None
-    measured, predicted = float(np.median(runs)), bench.predicted_s(first)
+    measured, predicted = float(np.median(runs)), bench.predicted_with_s(first, estimate.overheads)
     return CalibrationResult(
-        "kept", text, start, distinct, evaluations, estimate, comparison, predicted, measured, band
+        "kept",
+        text,
+        start,
+        distinct,
+        evaluations,
+        estimate,
+        comparison,
+        predicted,
+        measured,
+        band,
+        found=found,
+        program=first,
+        classes=_classes(bench, first),
     )
+
+
+def _classes(bench: Bench, key: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for run in bench.classes.get(key, []):
+        for name, median_s in run.items():
+            found.setdefault(name, []).append(median_s)
+    return found
+
+
+def regress(bench: Bench, *, rounds: int) -> tuple[Estimate, str]:
+    """Estimate from all traces, plan with it and measure, at most ``rounds`` times, until no new program comes.
+
+    A second program uses devices and links that the first may not have touched. Returns the last estimate and the key
+    of the program planned with it.
+    """
+    for _ in range(rounds):
+        estimate = bench.estimate()
+        key = bench.plan(estimate.overheads)
+        if bench.known(key) or not bench.measure(key):
+            break
+    return estimate, key
 
 
 def _probe_vectors(space: Space, start: Overheads) -> list[Overheads]:
@@ -229,8 +235,8 @@ def _probe_vectors(space: Space, start: Overheads) -> list[Overheads]:
     return [space.apply(start, [float(v) for v in point]) for point in points]
 
 
-def _search(
-    bench: _Bench,
+def explore(
+    bench: Bench,
     space: Space,
     around: Overheads,
     *,
@@ -238,15 +244,24 @@ def _search(
     max_evaluations: int,
     progress: Callable[[str], None],
 ) -> list[str]:
-    """Return the keys of the programs found, the best posterior mean first."""
+    """Search around overheads; return the keys of the programs found, the best posterior mean first.
+
+    ``max_evaluations`` counts those of ``bench``, what was measured before included. It ends earlier when the
+    improvement expected is below the noise of a measurement.
+    """
     search = Search(space, seed=seed)
     keys: list[str] = []
+    origin = bench.plan(around)
+    if bench.usable(origin):
+        keys.append(origin)
+        search.tell([0.0] * len(space.names), bench.log_makespan(origin), noise=bench.noise() / math.sqrt(REPEATS))
     # Asking is cheap and may reach known programs over and over; it must still end.
     for _ in range(4 * max_evaluations):
         if bench.evaluations >= max_evaluations:
             break
-        point = search.ask()
-        expected = search.expected_improvement(point)
+        with bench.timed("optimising"):
+            point = search.ask()
+            expected = search.expected_improvement(point)
         if expected < bench.noise() / math.sqrt(REPEATS):
             progress(f"search ends: an improvement of {expected:.2%} is expected, below the noise")
             break
@@ -256,14 +271,15 @@ def _search(
             if bench.usable(key):
                 progress(f"evaluation {bench.evaluations}: {bench.median_s(key):.6g} s")
         keys.append(key)
-        search.tell(point, bench.log_makespan(key))
+        with bench.timed("optimising"):
+            search.tell(point, bench.log_makespan(key), noise=bench.noise() / math.sqrt(REPEATS))
     # Too few points for a model: acceptance measures afresh, so the means will do.
     best = [keys[i] for i in search.ranking()] or sorted(keys, key=bench.log_makespan)
     return list(dict.fromkeys(best))
 
 
 def _rounds(
-    bench: _Bench, finalists: Sequence[str], incumbent: str, *, pairs: int, rng: np.random.Generator
+    bench: Bench, finalists: Sequence[str], incumbent: str, *, pairs: int, rng: np.random.Generator
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Return fresh makespans in seconds, one a round, of the finalists that never failed twice running, and of
     the incumbent.
@@ -295,147 +311,6 @@ def _rounds(
         for key, values in found.items():
             values.append(this[key])
     return found, base
-
-
-class _Bench:
-    """Plans and measurements so far, each recorded or replayed."""
-
-    def __init__(self, evaluator: Evaluator, journal: Journal) -> None:
-        self.evaluator = evaluator
-        self.evaluations = 0
-        self._journal = journal
-        self._failures = 0
-        self._planned: dict[str, str] = {}
-        self._overheads: dict[str, Overheads] = {}
-        self._predicted: dict[str, float] = {}
-        self._programs: dict[str, Program] = {}
-        self._samples: dict[str, list[float]] = {}
-        self._traces: list[tuple[str, str]] = []
-
-    def plan(self, overheads: Overheads) -> str:
-        """Return the key of the program planned with ``overheads``; raises what the planner raises."""
-        vector = overheads_key(overheads)
-        if vector in self._planned:
-            return self._planned[vector]
-        step = self._journal.replay("plan", vector)
-        if step is None:
-            program, predicted_s = self.evaluator.plan(overheads)
-            step = {"program": program_key(program), "predicted_s": float(predicted_s)}
-            # Kept with the overheads that reach it first (below): its planned times belong to them.
-            if step["program"] not in self._overheads:
-                self._programs[step["program"]] = program
-            self._journal.append("plan", vector, step)
-        key = str(step["program"])
-        self._planned[vector] = key
-        # The first overheads that reach a program stand for it: prediction and trace belong to them.
-        self._overheads.setdefault(key, overheads)
-        self._predicted.setdefault(key, float(step["predicted_s"]))
-        return key
-
-    def measure(self, key: str, *, required: bool = False) -> bool:
-        """Measure a program once for all; return whether it worked (now or before)."""
-        while key not in self._samples or (required and not self._samples[key]):
-            self.evaluations += 1
-            self._samples.setdefault(key, []).extend(self.run(key, REPEATS, keep_trace=True))
-            if not required:
-                break
-        return self.usable(key)
-
-    def run(self, key: str, repeats: int, *, keep_trace: bool = False) -> list[float]:
-        """Run a program now; return makespans in seconds, none when it failed.
-
-        Raises :class:`CalibrationError` at the third failure in a row.
-        """
-        step = self._journal.replay("run", key)
-        if step is None:
-            step, trace = self._run(key, repeats)
-            step = self._journal.append("run", key, step, trace=trace if keep_trace else None)
-        if "failure" in step:
-            self._failures += 1
-            if self._failures == MAX_FAILURES:
-                raise CalibrationError(
-                    f"{MAX_FAILURES} evaluations in a row failed, the last with: {step['failure']}; "
-                    "the plan in use is unchanged"
-                )
-            return []
-        self._failures = 0
-        if "trace" in step:
-            self._traces.append((key, step["trace"]))
-        return list(step["makespans_s"])
-
-    def _run(self, key: str, repeats: int) -> tuple[dict[str, Any], pl.DataFrame | None]:
-        try:
-            makespans, trace = self.evaluator.measure(self._program(key), repeats)
-        except CalibrationError:
-            raise
-        except HeteroTaskError as error:
-            log.warning("evaluation failed: %s", error)
-            return {"failure": str(error)}, None
-        values = as_floats(makespans)
-        if not values or not all(math.isfinite(v) and v > 0 for v in values):
-            return {"failure": f"the makespans {values} are not positive times"}, None
-        return {"makespans_s": values}, trace
-
-    def _program(self, key: str) -> Program:
-        if key not in self._programs:
-            # Only on resume: the record holds the key, the planner makes the program again.
-            program, _ = self.evaluator.plan(self._overheads[key])
-            if program_key(program) != key:
-                raise CalibrationError(
-                    "planning again gave another program than recorded: application, platform, profile or planner "
-                    "changed; start the calibration again in another directory"
-                )
-            self._programs[key] = program
-        return self._programs[key]
-
-    def estimate(self) -> Estimate:
-        """Estimate the overheads from all traces so far."""
-        traces = [(self._journal.trace(name), self._overheads[key]) for key, name in self._traces]
-        return estimate_overheads(
-            traces, device_kinds=self.evaluator.device_kinds, link_kinds=self.evaluator.link_kinds
-        )
-
-    def known(self, key: str) -> bool:
-        """Whether the program was measured or tried."""
-        return key in self._samples
-
-    def usable(self, key: str) -> bool:
-        """Whether there are makespans of the program."""
-        return bool(self._samples.get(key))
-
-    def promising(self, key: str, *, than: str) -> bool:
-        """Whether a measured program is not plainly slower than another: what acceptance would only confirm."""
-        slack = self.noise() * math.sqrt(2 / REPEATS)
-        return self.usable(key) and self.log_makespan(key) < self.log_makespan(than) + slack
-
-    def samples_s(self, key: str) -> list[float]:
-        """All makespans of a program measured in the search, pooled."""
-        return self._samples[key]
-
-    def median_s(self, key: str) -> float:
-        """Median makespan in seconds."""
-        return float(np.median(self._samples[key]))
-
-    def log_makespan(self, key: str) -> float:
-        """Mean log makespan; of a program that failed, twice the worst makespan seen."""
-        if self.usable(key):
-            return float(np.mean(np.log(self._samples[key])))
-        return math.log(2 * max(max(s) for s in self._samples.values() if s))
-
-    def noise(self) -> float:
-        """Standard deviation of the log makespan of one run, pooled within programs (at least 0.1 %)."""
-        logs = [np.log(s) for s in self._samples.values() if len(s) > 1]
-        squares = sum(float(((x - x.mean()) ** 2).sum()) for x in logs)
-        freedom = sum(len(x) - 1 for x in logs)
-        return max(math.sqrt(squares / freedom) if freedom else 0.0, 1e-3)
-
-    def overheads(self, key: str) -> Overheads:
-        """The overheads that reached a program first."""
-        return self._overheads[key]
-
-    def predicted_s(self, key: str) -> float:
-        """Predicted makespan in seconds under those overheads."""
-        return self._predicted[key]
 
 
 def _to_json(result: CalibrationResult) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Bayesian search around the estimate: scikit-optimize's ask/tell over at most six log-multipliers.
 
-The Gaussian process models the log makespan with the noise fitted from the data; the best point is the one
+The Gaussian process models the log makespan with the noise estimated from repeats; the best point is the one
 with the smallest posterior *mean*, never the smallest value seen (of 40 equal plans at 3 % noise the best
 looks 6.3 % shorter).
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 from skopt import Optimizer
+from skopt.utils import cook_estimator
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from heterotask_core.profiling.costs import DISPATCH_BOUNDS_S, SCALE_BOUNDS, Overheads
@@ -86,9 +87,11 @@ class Search:
         self.space = space
         self._initial = initial if initial is not None else 2 * len(space.names)
         self._points: list[list[float]] = []
+        self._values: list[float] = []
+        self._model = cook_estimator("GP", space=[(-LOG_RANGE, LOG_RANGE)] * len(space.names), random_state=seed)
         self._optimizer = Optimizer(
             [(-LOG_RANGE, LOG_RANGE)] * len(space.names),
-            base_estimator="GP",
+            base_estimator=self._model,
             n_initial_points=self._initial,
             initial_point_generator="sobol" if _is_power_of_two(self._initial) else "lhs",
             acq_func="EI",
@@ -102,9 +105,13 @@ class Search:
         with _quiet():
             return [float(v) for v in self._optimizer.ask()]
 
-    def tell(self, point: Sequence[float], log_makespan: float) -> None:
-        """Record the log makespan at ``point``."""
+    def tell(self, point: Sequence[float], log_makespan: float, *, noise: float) -> None:
+        """Record the log makespan at ``point``; ``noise`` is its standard deviation, as estimated from repeats."""
         self._points.append([float(v) for v in point])
+        self._values.append(float(log_makespan))
+        # The model sees values divided by their spread. Without any spread there is nothing to model.
+        spread = float(np.std(self._values)) or 1.0
+        self._model.set_params(noise=max((noise / spread) ** 2, 1e-6))
         with _quiet():
             self._optimizer.tell([float(v) for v in point], float(log_makespan))
 

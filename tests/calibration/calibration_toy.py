@@ -76,6 +76,7 @@ class ToyEvaluator:
     """Greedy planner and a sum of durations; ``truth`` is what profiling does not see."""
 
     name = "toy"
+    disturbance = ""
     device_kinds = KINDS
 
     def __init__(self, truth=None, *, tasks=24, noise=0.0, seed=0, profile=((4e-3, 1e-3), (3e-3, 1e-3), (2e-3, 1e-3))):

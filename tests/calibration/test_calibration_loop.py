@@ -5,7 +5,8 @@ import json
 import pytest
 from calibration_toy import ToyEvaluator, toy_program
 
-from calibration.loop import calibrate, program_key
+from calibration.bench import program_key
+from calibration.loop import calibrate
 from heterotask_core.errors import CalibrationError, StoreError
 from heterotask_core.profiling.costs import Overheads
 

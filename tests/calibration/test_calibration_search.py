@@ -42,7 +42,8 @@ def run(seed, *, noise=0.01, steps=12):
     for _ in range(steps):
         point = search.ask()
         points.append(point)
-        search.tell(point, 0.2 * float(((np.array(point) - best) ** 2).sum()) + noise * rng.standard_normal())
+        value = 0.2 * float(((np.array(point) - best) ** 2).sum()) + noise * rng.standard_normal()
+        search.tell(point, value, noise=noise)
     return search, np.array(points), best
 
 
@@ -60,5 +61,5 @@ def test_improvement_is_infinite_before_a_model_and_below_the_noise_on_a_plateau
     assert search.ranking() == []
     rng = np.random.default_rng(0)
     for _ in range(14):
-        search.tell(search.ask(), 0.01 * rng.standard_normal())
+        search.tell(search.ask(), 0.01 * rng.standard_normal(), noise=0.01)
     assert search.expected_improvement(search.ask()) < 0.01

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from calibration.bench import program_key
 from calibration.estimate import estimate_overheads
-from calibration.loop import calibrate, program_key
+from calibration.loop import calibrate
 from calibration.virtual import Truth, VirtualEvaluator
 from heterotask_core.graph import TaskGraph, class_key
 from heterotask_core.kernel import Kernel, Variant
@@ -83,7 +84,7 @@ def test_noise_is_seeded_and_fresh_in_every_run():
 
 
 def test_interference_slows_only_what_runs_beside_others():
-    alone, beside = evaluator(Truth(**QUIET)), evaluator(Truth(interference=0.5, **QUIET))
+    alone, beside = evaluator(Truth(**QUIET)), evaluator(Truth(interference={"cpu": 0.5, "opencl": 0.5}, **QUIET))
     program, predicted_s = beside.plan(Overheads())
     assert predicted_s < beside.expected_s(program) < 1.5 * predicted_s
     assert alone.expected_s(alone.plan(Overheads())[0]) == pytest.approx(predicted_s)
