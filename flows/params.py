@@ -10,6 +10,27 @@ from heterotask_core.platform.cluster import find_platform
 from heterotask_core.stages import DEFAULT_EVALUATIONS, Workflow
 from heterotask_core.store import Store
 
+PlannerName = Literal[
+    "portfolio",
+    "peft",
+    "heft",
+    "cpop",
+    "lookahead",
+    "peft-link",
+    "heft-oct",
+    "restricted",
+    "cpsat",
+    "eager",
+    "prio",
+    "lws",
+    "dm",
+    "dmda",
+    "dmdar",
+    "dmdas",
+    "heteroprio",
+]
+"""The planners of the registry, written out so that the form offers them (a test compares)."""
+
 
 class WorkflowParams(BaseModel):
     """The workflow, the devices and the store; every flow takes these."""
@@ -50,7 +71,7 @@ class ProfileParams(WorkflowParams):
 class PlanParams(ProfileParams):
     """Parameters of the flow ``plan``."""
 
-    planner: Literal["portfolio", "peft", "heft"] = Field(default="portfolio", description="Planner.")
+    planner: PlannerName = Field(default="portfolio", description="Planner; portfolio tries many and searches.")
     evaluations: int = Field(
         default=DEFAULT_EVALUATIONS, ge=0, le=1_000_000, description="Search budget of the planner in evaluations."
     )
@@ -72,6 +93,7 @@ class PipelineParams(PlanParams):
     """Parameters of the flow ``pipeline``."""
 
     repeats: int = Field(default=1, ge=1, le=1000, description="How often to run the program in one MPI job.")
+    check: bool = Field(default=False, description="Compare the results with the application's reference.")
 
 
 class CalibrateParams(WorkflowParams):
@@ -80,3 +102,14 @@ class CalibrateParams(WorkflowParams):
     evaluations: int = Field(default=20, ge=2, le=10_000, description="Programs to measure at most.")
     seed: int = Field(default=0, ge=0, description="Seed of the search.")
     resume: bool = Field(default=True, description="Go on with an interrupted calibration of this workflow.")
+
+
+class NightlyParams(CalibrateParams):
+    """Parameters of the flow ``nightly``."""
+
+    fresh_h: float = Field(
+        default=20.0, ge=0.0, le=8760.0, description="Skip if the last calibration is younger (hours) and still holds."
+    )
+    max_load: float = Field(
+        default=0.5, ge=0.0, le=64.0, description="Skip if more runnable processes a core than this are on the host."
+    )

@@ -9,12 +9,37 @@ from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 
 from calibration.journal import overheads_to_json
-from flows.artifacts import publish_calibration, publish_run
+from flows.artifacts import artifact_key, publish_calibration, publish_run
 from flows.params import CalibrateParams, PlanParams, ProfileParams, WorkflowParams
+from flows.progress import ProgressFeed, rank_lines_to
+from flows.reconcile import host_tag
+from heterotask_core.errors import ExecutionError, LaunchError
 from heterotask_core.stages import execute_stage, load_plan, plan_stage, profile_stage
+from heterotask_core.tables import TRACE, read_table
+
+LAUNCH_RETRIES = 1
+LAUNCH_RETRY_S = 10
+
+
+def mark_host() -> None:
+    """Tag the current flow run with this host: only here can `heterotask reconcile` tell whether it lives."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    run = context.flow_run
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(run.id, tags={*run.tags, host_tag()})
+
+
+def nothing_ran(task: Any, run: TaskRun, state: State[Any]) -> bool:
+    """Whether an attempt failed before any rank started; only that is worth another."""
+    return isinstance(state.result(raise_on_failure=False), LaunchError)
 
 
 @task(name="profile", cache_policy=NO_CACHE)
@@ -42,21 +67,48 @@ def plan_step(config: PlanParams) -> dict[str, Any]:
     }
 
 
-@task(name="execute", cache_policy=NO_CACHE)
+@task(
+    name="execute",
+    cache_policy=NO_CACHE,
+    retries=LAUNCH_RETRIES,
+    retry_delay_seconds=LAUNCH_RETRY_S,
+    retry_condition_fn=nothing_ran,
+)
 def execute_step(config: WorkflowParams, plan: str, repeats: int) -> dict[str, Any]:
-    """Execute a plan of the store under MPI; return the run's name and makespans (seconds)."""
+    """Execute a plan of the store under MPI; return the run's name and makespans (seconds).
+
+    Every attempt has a record of its own in the store.
+    """
     workflow, store = config.workflow(), config.open_store()
-    run = execute_stage(workflow, load_plan(store.folder("plans", plan), workflow), store, repeats=repeats)
-    get_run_logger().info("run %s: makespans %s s", run.folder.name, run.result.makespan_s)
+    planned = load_plan(store.folder("plans", plan), workflow)
+    logger = get_run_logger()
+    with rank_lines_to(logger), ProgressFeed(artifact_key(config.app, "progress"), "ops") as feed:
+        run = execute_stage(workflow, planned, store, repeats=repeats, progress=feed.update)
+    logger.info("run %s: makespans %s s", run.folder.name, run.result.makespan_s)
     return {"run": run.folder.name, "makespan_s": list(run.result.makespan_s)}
 
 
 @task(name="report", cache_policy=NO_CACHE)
 def report_step(config: WorkflowParams, run: str) -> None:
-    """Publish the summary and the Gantt chart of a run of the store as artifacts."""
-    folder = config.open_store().folder("runs", run)
+    """Publish what a run of the store says about itself as artifacts."""
+    store = config.open_store()
+    folder = store.folder("runs", run)
     facts = json.loads((folder / "summary.json").read_text())
-    publish_run(config.app, run, facts, (folder / "gantt.svg").read_bytes())
+    trace = read_table(folder / "trace.parquet", TRACE, remedy="run again")
+    publish_run(config.app, store, run, facts, trace)
+
+
+@task(name="check", cache_policy=NO_CACHE)
+def check_step(config: WorkflowParams, run: str) -> None:
+    """Compare the results of a run with the application's reference.
+
+    Raises :class:`~heterotask_core.errors.ExecutionError` when they differ.
+    """
+    workflow = config.workflow()
+    outcome = workflow.app.check(workflow.params, config.open_store().folder("runs", run))
+    if not outcome.passed:
+        raise ExecutionError(f"run {run}: the results differ from the reference: {outcome.summary}")
+    get_run_logger().info("check passed: %s", outcome.summary)
 
 
 @task(name="calibrate", cache_policy=NO_CACHE)
@@ -65,14 +117,16 @@ def calibrate_step(config: CalibrateParams) -> dict[str, Any]:
     # Imported here: scikit-optimize takes seconds, and the other flows do without it.
     from calibration.application import calibrate_workflow
 
+    workflow, store, logger = config.workflow(), config.open_store(), get_run_logger()
     result = calibrate_workflow(
-        config.workflow(),
-        config.open_store(),
+        workflow,
+        store,
         evaluations=config.evaluations,
         seed=config.seed,
         resume=config.resume,
+        progress=logger.info,
     )
-    get_run_logger().info("calibration: %s: %s", result.status, result.text)
+    logger.info("calibration: %s: %s", result.status, result.text)
     facts = {
         "status": result.status,
         "text": result.text,
@@ -81,5 +135,5 @@ def calibrate_step(config: CalibrateParams) -> dict[str, Any]:
         "predicted_s": result.predicted_s,
         "measured_s": result.measured_s,
     }
-    publish_calibration(config.app, facts)
+    publish_calibration(config.app, store.folder("calibrations", workflow.key), facts)
     return facts | {"overheads": overheads_to_json(result.overheads)}

@@ -13,6 +13,7 @@ from heterotask_core.kernel import Kernel, OutputPath, Variant
 def squares(*, dst, path):
     dst[:] = np.arange(len(dst)) ** 2
     np.save(path, dst)
+    print(f"squares of {len(dst)}", flush=True)
 
 
 SQUARES = Kernel("squares", __name__, writes=("dst",), variants=(Variant("numpy", "cpu", f"{__name__}:squares"),))

@@ -4,13 +4,17 @@ import importlib
 import inspect
 import re
 from pathlib import Path
+from typing import get_args
 from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from flows.params import CalibrateParams, ExecuteParams, PipelineParams
+from flows.forms import form_of, pipeline_params
+from flows.params import CalibrateParams, ExecuteParams, PipelineParams, PlannerName
+from heterotask_core.apps import find_application, list_applications, parse_params
+from heterotask_core.planning.registry import PLANNERS
 
 FILE = Path(__file__).parents[2] / "prefect.yaml"
 DEPLOYMENTS = {d["name"]: d for d in yaml.safe_load(FILE.read_text())["deployments"]}
@@ -59,3 +63,31 @@ def test_a_wrong_value_is_refused_by_name(model, values, field):
     with pytest.raises(ValidationError) as refused:
         model.model_validate(values)
     assert [e["loc"] for e in refused.value.errors()] == [(field,)]
+
+
+def test_the_form_offers_every_planner():
+    assert get_args(PlannerName) == PLANNERS
+
+
+@pytest.mark.parametrize("app", list_applications(), ids=lambda app: app.name)
+def test_an_application_has_a_flat_form_with_help_and_bounds(app):
+    schema = form_of(app).model_json_schema()
+    assert "$defs" not in schema
+    own = app.Params.model_json_schema()["properties"]
+    assert {name: schema["properties"][name] for name in own} == own
+    assert all(field.get("description") for field in schema["properties"].values())
+    assert schema["additionalProperties"] is False
+    # It can be sent as it opens.
+    filled = pipeline_params(app, form_of(app)())
+    assert parse_params(app, filled.app_params) == app.Params()
+
+
+def test_a_form_keeps_its_values_on_the_way_to_the_pipeline():
+    app = find_application("kmeans")
+    form = form_of(app)(seed=7, run_seed=3, clusters=5, dtype="float32", devices="cpu:1", repeats=2)
+    params = pipeline_params(app, form)
+    assert (params.app, params.seed, params.devices, params.repeats) == ("kmeans", 3, "cpu:1", 2)
+    chosen = parse_params(app, params.app_params)
+    assert (chosen.seed, chosen.clusters, chosen.dtype) == (7, 5, "float32")
+    with pytest.raises(ValidationError, match="clusters"):
+        form_of(app)(clusters=0)

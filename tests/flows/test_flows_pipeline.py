@@ -1,5 +1,7 @@
 """The pipeline as Prefect runs it: real server, real MPI job, steps as task runs, artifacts."""
 
+import json
+
 import flows_app
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from prefect.client.schemas.filters import (
     ArtifactFilterFlowRunId,
     FlowRunFilter,
     FlowRunFilterId,
+    LogFilter,
+    LogFilterFlowRunId,
 )
 from prefect.testing.utilities import prefect_test_harness
 
@@ -74,12 +78,27 @@ def test_the_run_is_in_the_store(ran):
     assert len(result["execute"]["makespan_s"]) == 2
 
 
-def test_the_run_has_a_summary_and_a_chart(ran):
-    _, artifacts = _records(ran[0])
-    pages = {a.key: a.data for a in artifacts}
-    assert set(pages) == {"flows-app-tiny-summary", "flows-app-tiny-gantt"}
-    assert "| planner | heft |" in pages["flows-app-tiny-summary"]
-    assert "(data:image/svg+xml;base64," in pages["flows-app-tiny-gantt"]
+def test_the_run_has_its_artifacts(ran):
+    state, store = ran
+    _, artifacts = _records(state)
+    pages = {a.key.removeprefix("flows-app-tiny-"): a for a in artifacts}
+    assert set(pages) == {"progress", "summary", "gantt", "timings", "history", "files"}
+    assert (pages["progress"].data, pages["progress"].description) == (100.0, "4 of 4 ops")
+    run = state.result()["execute"]["run"]
+    assert "| planner | heft |" in pages["summary"].data
+    assert str(store / "runs" / run / "trace.parquet") in pages["summary"].data
+    assert "(data:image/svg+xml;base64," in pages["gantt"].data
+    assert {row["what"] for row in json.loads(pages["timings"].data)} == {"s0", "s1"}
+    (row,) = json.loads(pages["history"].data)
+    assert (row["status"], row["planner"], row["repeats"], row["in_use"]) == ("complete", "heft", 2, "yes")
+
+
+def test_what_ranks_print_is_in_the_log_with_rank_and_node(ran):
+    wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[ran[0].state_details.flow_run_id]))
+    with get_client(sync_client=True) as client:
+        messages = [line.message for line in client.read_logs(wanted, limit=200)]
+    said = [message for message in messages if message.startswith("rank ")]
+    assert said == ["rank 0, node n0: squares of 8"] * 4
 
 
 def test_a_failing_step_fails_the_run_with_our_message(ran):
