@@ -1,0 +1,1 @@
+"""A mosaic of overlapping sky images, as Montage makes it."""
