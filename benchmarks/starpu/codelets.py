@@ -70,10 +70,7 @@ class Host:
         """Return the copy of views of host arrays into the task's arrays; only rows must be contiguous."""
         numbers = [len(blocks)]
         for block in blocks:
-            base = block
-            while base.base is not None:
-                base = base.base
-            self.kept.append(base)
+            self.kept.append(block)
             if block.flags.c_contiguous:
                 numbers += [block.ctypes.data, block.nbytes, 1, block.nbytes]
                 continue

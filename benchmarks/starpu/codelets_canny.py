@@ -64,7 +64,7 @@ def _side(arrays, index, count):  # type: ignore[no-untyped-def]
 @_jit
 def _ends(arrays, numbers, tile, line, row, side, left, right, repeat):  # type: ignore[no-untyped-def]
     """Fill the line above (``side`` 0) or below (1) a tile with its corners; numbers[3 + side] is a strip or -1."""
-    rows, columns = tile.shape
+    columns = tile.shape[1]
     middle = line[1 : columns + 1]
     if numbers[3 + side] >= 0:
         middle[:] = _side(arrays, numbers[3 + side], columns)
