@@ -1,5 +1,6 @@
-"""The smallest application: one NumPy kernel writes a file that the check reads."""
+"""The smallest application: one NumPy kernel writes a file that the check reads; and a slow one, to be interrupted."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -41,3 +42,40 @@ class Tiny:
 
 
 TINY = Tiny()
+
+
+def pause(*, dst, seconds):
+    time.sleep(seconds)
+    dst[:] = 1
+
+
+PAUSE = Kernel(
+    "pause",
+    __name__,
+    writes=("dst",),
+    variants=(Variant("numpy", "cpu", f"{__name__}:pause"),),
+)
+
+
+class SlowParams(BaseModel):
+    tasks: int = Field(default=600, ge=1, le=10_000, description="how many tasks, one after the other on a device")
+    seconds: float = Field(default=0.1, ge=0.0, le=10.0, description="how long each waits")
+
+
+class Slow:
+    name = "slow"
+    summary = "Waits"
+    Params = SlowParams
+
+    def build(self, params):
+        graph = TaskGraph("slow")
+        for i in range(params.tasks):
+            item = graph.data(f"x{i}", shape=(8,), dtype="int64")
+            graph.add(PAUSE, name=f"s{i}", writes={"dst": item}, params={"seconds": params.seconds})
+        return graph
+
+    def check(self, params, output_dir):
+        return CheckResult(True, "nothing to check")
+
+
+SLOW = Slow()

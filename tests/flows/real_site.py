@@ -1,0 +1,149 @@
+"""A real server and worker, set up by `heterotask deploy` in a folder of their own, and what tests ask of them."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+WAIT_S = 240.0
+"""How long anything may take on a busy machine; what must be fast is asserted where it happens."""
+
+
+def until(ready, what, limit_s=WAIT_S):
+    """Return the first true answer of ``ready``; a missing one fails the test."""
+    end_s = time.monotonic() + limit_s
+    while not (answer := ready()):
+        assert time.monotonic() < end_s, f"{what}: not within {limit_s:g} s"
+        time.sleep(0.05)
+    return answer
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Site:
+    """``home`` holds Prefect's settings and database, ``jobs`` the temporary folders of MPI jobs."""
+
+    def __init__(self, folder, **more):
+        self.home, self.store, self.jobs = folder / "prefect", folder / "store", folder / "tmp"
+        for made in (self.home, self.jobs):
+            made.mkdir()
+        self.port = free_port()
+        hidden = ("PREFECT_", "HETEROTASK_")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+        self.environment |= {
+            "PREFECT_HOME": str(self.home),
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PYTHONPATH": str(Path(__file__).parent),
+            "TMPDIR": str(self.jobs),
+            "COLUMNS": "200",
+            **more,
+        }
+
+    def run(self, *command, timeout_s=600):
+        """Run a command in the repository; returns the finished process with its output."""
+        return subprocess.run(
+            list(command),
+            env=self.environment,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def check(self, *command):
+        """Run a command that must succeed; returns its output."""
+        done = self.run(*command)
+        assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def deploy(self):
+        return self.check("heterotask", "deploy", "--port", str(self.port))
+
+    def api(self, method, path, body=None, *, auth=True):
+        """Ask the server; returns (status, answer)."""
+        import httpx
+
+        secret = self.profile()["PREFECT_API_AUTH_STRING"].split(":", 1)
+        url = f"http://127.0.0.1:{self.port}/api"
+        with httpx.Client(auth=tuple(secret) if auth else None, timeout=120) as client:
+            headers = {}
+            if auth and method != "GET":
+                token = client.get(f"{url}/csrf-token", params={"client": "test"}).json()["token"]
+                headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"}
+            answer = client.request(method, url + path, json=body, headers=headers)
+            return answer.status_code, answer.json() if answer.content else None
+
+    def profile(self):
+        import tomllib
+
+        return tomllib.loads((self.home / "profiles.toml").read_text())["profiles"]["heterotask"]
+
+    def start(self, deployment, config):
+        """Start a deployment; returns the id of the run."""
+        flow, _, name = deployment.partition("/")
+        status, found = self.api("GET", f"/deployments/name/{flow}/{name}")
+        assert status == 200, found
+        body = {"parameters": {"config": config}, "state": {"type": "SCHEDULED"}}
+        status, run = self.api("POST", f"/deployments/{found['id']}/create_flow_run", body)
+        assert status == 201, run
+        return run["id"]
+
+    def state(self, run):
+        """Return (type, name) of the run's state."""
+        _, found = self.api("GET", f"/flow_runs/{run}")
+        return found["state_type"], found["state_name"]
+
+    def ended(self, run):
+        """Wait for the run's end; returns its state's type."""
+        final = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+        return until(lambda: (kind := self.state(run)[0]) in final and kind, f"end of run {run}")
+
+    def pid(self, name):
+        """Return the process of the server or worker."""
+        return int((self.home / f"heterotask-{name}.pid").read_text())
+
+    def ranks(self):
+        """Return the processes of MPI jobs of this site."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                with suppress(OSError):
+                    words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    if any(word.startswith(f"{self.jobs}/heterotask-job-") for word in words):
+                        found.append(int(folder.name))
+        return found
+
+    def flow_process(self, run):
+        """Return the process of Prefect that runs the flow: the parent of the MPI launcher."""
+        for pid in self.ranks():
+            with suppress(OSError):
+                parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                if f"PREFECT__FLOW_RUN_ID={run}".encode() in Path(f"/proc/{parent}/environ").read_bytes():
+                    words = Path(f"/proc/{parent}/cmdline").read_bytes().decode().split("\0")
+                    if any("prefect" in word for word in words[1:]):
+                        return parent
+        return None
+
+    def shared_memory(self):
+        """Return the files of shared memory that the jobs that run have named."""
+        names = []
+        for path in [*self.jobs.glob("heterotask-job-*/rank-*.json"), *self.jobs.glob("heterotask-job-*/job.json")]:
+            with suppress(OSError, ValueError):
+                told = json.loads(path.read_text())
+                names += [*told.get("shm", ()), *told.get("arenas", {}).values()]
+        return names
+
+    def close(self):
+        """End worker and server, by force if need be."""
+        self.run("heterotask", "deploy", "--stop")
