@@ -22,7 +22,7 @@ from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import CostModel, Overheads
 from heterotask_core.program.lower import lower
 from heterotask_core.program.model import OpKind, Program
-from heterotask_core.simulate import simulate
+from heterotask_core.simulate import Simulator, simulate
 from heterotask_core.trace import trace_table
 
 F64 = npt.NDArray[np.float64]
@@ -58,6 +58,7 @@ class _True:
 
     duration_s: F64
     wait_s: F64
+    simulator: Simulator
     crowds: tuple[tuple[I64, F64], ...]
     """Ops that slow each other, and (len,) by what fraction each of the others that run meanwhile slows each op."""
 
@@ -102,9 +103,10 @@ class VirtualEvaluator:
     def measure(self, program: Program, repeats: int) -> tuple[Sequence[float], pl.DataFrame]:
         """Run a program with the truth and fresh noise."""
         times = self.times(program, repeats)
+        simulator = self._true(program).simulator
         makespans, tables = [], []
         for repeat in range(repeats):
-            found = simulate(program, times.total_s[repeat])
+            found = simulator.run(times.total_s[repeat])
             start_s = found.start_s + times.wait_s[repeat]
             makespans.append(found.makespan_s)
             tables.append(trace_table(program, start_s, found.finish_s, origin="virtual", repeat=repeat))
@@ -118,18 +120,18 @@ class VirtualEvaluator:
         for _ in range(runs):
             rng = np.random.default_rng([self._seed, int(key, 16), self._runs.get(key, 0)])
             self._runs[key] = self._runs.get(key, 0) + 1
-            totals.append(true.wait_s + self._crowded(program, true, true.duration_s * self._noise(rng, program.n_ops)))
+            totals.append(true.wait_s + self._crowded(true, true.duration_s * self._noise(rng, program.n_ops)))
         return OpTimes(np.array(totals), np.tile(true.wait_s, (runs, 1)))
 
     def expected_s(self, program: Program) -> float:
         """Return the makespan in seconds of a program under the truth, without noise."""
         true = self._true(program)
-        return simulate(program, true.wait_s + self._crowded(program, true, true.duration_s)).makespan_s
+        return true.simulator.run(true.wait_s + self._crowded(true, true.duration_s)).makespan_s
 
     def expected_ops_s(self, program: Program) -> F64:
         """Return (N,) seconds that every op takes under the truth from when it is ready, without noise."""
         true = self._true(program)
-        return true.wait_s + self._crowded(program, true, true.duration_s)
+        return true.wait_s + self._crowded(true, true.duration_s)
 
     def oracle(self) -> tuple[Program, float]:
         """Return the best program, and its true makespan in seconds, planned by one who knows the truth.
@@ -161,7 +163,10 @@ class VirtualEvaluator:
     def _true(self, program: Program) -> _True:
         if id(program) not in self._known:
             durations, waits = self._alone(program)
-            self._known[id(program)] = (program, _True(durations, waits, tuple(self._crowds(program))))
+            self._known[id(program)] = (
+                program,
+                _True(durations, waits, Simulator(program), tuple(self._crowds(program))),
+            )
         return self._known[id(program)][1]
 
     def _alone(self, program: Program) -> tuple[F64, F64]:
@@ -215,11 +220,11 @@ class VirtualEvaluator:
                 crowds.append((copies, np.full(len(copies), truth.link_sharing)))
         return crowds
 
-    def _crowded(self, program: Program, true: _True, alone_s: F64) -> F64:
+    def _crowded(self, true: _True, alone_s: F64) -> F64:
         """Return (N,) seconds with what runs meanwhile; twice over, as who runs beside whom depends on it."""
         duration_s = alone_s
         for _ in range(2 if true.crowds else 0):
-            found = simulate(program, true.wait_s + duration_s)
+            found = true.simulator.run(true.wait_s + duration_s)
             factor = np.ones(len(alone_s))
             for ops, share in true.crowds:
                 factor[ops] += share * _others(found.start_s[ops] + true.wait_s[ops], found.finish_s[ops])

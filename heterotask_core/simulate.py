@@ -30,13 +30,28 @@ def simulate(program: Program, durations_s: F64 | None = None) -> Simulated:
     All lanes count, capacity lanes in planned order; on send and receive lanes ops are posted in order with up to
     ``WINDOW`` in flight, as agents do. Raises :class:`ProgramError` when the order has a cycle.
     """
-    durations = program.op_duration_s if durations_s is None else np.asarray(durations_s, np.float64)
-    order = topological_order(program)
-    before_ptr, before, posted = predecessors(program)
-    start, finish = _longest_path(order, before_ptr, before, posted, durations)
-    kernels = program.op_kind == OpKind.KERNEL
-    makespan = float(finish[kernels].max() - start[kernels].min()) if kernels.any() else 0.0
-    return Simulated(start, finish, makespan)
+    return Simulator(program).run(durations_s)
+
+
+class Simulator:
+    """Simulates one program again and again, with its order looked up once.
+
+    Raises :class:`ProgramError` when the order has a cycle.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._kernels = program.op_kind == OpKind.KERNEL
+        self._before = predecessors(program)
+        self._order = _topological(program, self._before[0], self._before[1])
+
+    def run(self, durations_s: F64 | None = None) -> Simulated:
+        """Do what :func:`simulate` does."""
+        durations = self._program.op_duration_s if durations_s is None else np.asarray(durations_s, np.float64)
+        start, finish = _longest_path(self._order, *self._before, durations)
+        kernels = self._kernels
+        makespan = float(finish[kernels].max() - start[kernels].min()) if kernels.any() else 0.0
+        return Simulated(start, finish, makespan)
 
 
 def predecessors(program: Program) -> tuple[I64, I32, I8]:
@@ -86,6 +101,10 @@ def reasons(program: Program, *, capacity: bool) -> tuple[I64, I32, I8, I8]:
 def topological_order(program: Program) -> I32:
     """Return all ops in an order that respects lanes and dependencies; raises :class:`ProgramError` on a cycle."""
     ptr, before, _ = predecessors(program)
+    return _topological(program, ptr, before)
+
+
+def _topological(program: Program, ptr: I64, before: I32) -> I32:
     order, count = _kahn(ptr, before)
     if count < program.n_ops:
         stuck = sorted(set(range(program.n_ops)) - set(order[:count].tolist()))[:4]
