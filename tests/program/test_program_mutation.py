@@ -153,12 +153,18 @@ def test_a_dropped_or_reversed_edge_is_rejected_or_redundant():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_every_edge_of_a_thousand_programs_is_enforced_or_redundant():
+@pytest.mark.timeout(900)
+def test_edges_of_a_thousand_programs_are_enforced_or_redundant():
     rejections = acceptances = 0
     for seed in range(1000):
-        counts = check_mutants(seed, per_program=10**9)
+        counts = check_mutants(seed, per_program=6)
         rejections += counts[True]
         acceptances += counts[False]
-    print(f"{rejections} mutants rejected, {acceptances} redundant")
     assert rejections > 2 * acceptances > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_edge_of_some_programs_is_enforced_or_redundant():
+    for seed in range(20):
+        check_mutants(seed, per_program=10**9)
