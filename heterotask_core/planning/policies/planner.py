@@ -50,11 +50,13 @@ def simulate_policy(
     network: Callable[[Machine], Network] = SerialNetwork,
     priority: list[float] | None = None,
     write_back: bool = False,
+    task_factor: list[float] | None = None,
 ) -> Record:
     """Run a policy on a problem.
 
     ``priority`` (T,) is what the application gives its tasks, by default the number of tasks on the longest path
-    to an exit, as StarPU's applications do; policies that do not sort never see it. Raises
+    to an exit, as StarPU's applications do; policies that do not sort never see it. ``task_factor`` (T,) is each
+    task's real over predicted duration, which no policy knows beforehand. Raises
     :class:`InfeasiblePlanError` when a task or a final copy cannot get its data where the policy went.
     """
     machine = Machine(problem)
@@ -62,7 +64,12 @@ def simulate_policy(
     levels = priority or [float(level) for level in task_levels(machine)]
     equal = [0.0] * machine.n_tasks
     run = Simulation(
-        machine, network(machine), spec.make, priority=levels if spec.sorts else equal, write_back=write_back
+        machine,
+        network(machine),
+        spec.make,
+        priority=levels if spec.sorts else equal,
+        write_back=write_back,
+        task_factor=task_factor,
     )
     record = run.run()
     if -1 in record.device:

@@ -64,7 +64,10 @@ class Record:
 
 
 class Simulation:
-    """One run of a policy. ``write_back``: last versions go home when the links have nothing else to do."""
+    """One run of a policy. ``write_back``: last versions go home when the links have nothing else to do.
+
+    ``task_factor`` (T,): real over predicted duration of each task, which the policy does not know beforehand.
+    """
 
     def __init__(
         self,
@@ -74,8 +77,10 @@ class Simulation:
         *,
         priority: list[float],
         write_back: bool = False,
+        task_factor: list[float] | None = None,
     ) -> None:
         self.machine = machine
+        self._factor = task_factor or [1.0] * machine.n_tasks
         self.network = network
         self.priority = priority
         self.now = 0.0
@@ -200,7 +205,7 @@ class Simulation:
         task = w.held[0]
         w.running = True
         self._policy.started(task, worker)
-        end = self.now + self.machine.cost_s[self.machine.task_class[task]][worker]
+        end = self.now + self.machine.cost_s[self.machine.task_class[task]][worker] * self._factor[task]
         record = self._record
         record.device[task], record.start_s[task], record.finish_s[task] = worker, self.now, end
         heapq.heappush(self._ends, (end, task, worker))
