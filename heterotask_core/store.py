@@ -1,11 +1,13 @@
 """The store on disk: one folder a record, with a JSON manifest beside its files.
 
 ``platforms/ profiles/ plans/ runs/ calibrations/`` hold folders named by key. A record is written under a
-temporary name, its files are synchronised, and it is renamed into place: readers see all of it or nothing.
+temporary name, its files are synchronised, and it is renamed into place: readers see all of it or nothing. Several
+processes may use one store at once; of records of one key the last one stays.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -29,6 +31,8 @@ MANIFEST = "manifest.json"
 PACKAGES = ("heterotask", "numpy", "numba", "polars", "mpi4py", "mpich")
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_CWD, _EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of Linux."""
 
 
 class Store:
@@ -50,10 +54,17 @@ class Store:
                 raise StoreError(
                     f"{marker} has schema version {found}, this program writes {SCHEMA_VERSION}; choose another --store"
                 )
-        elif any(self.root.iterdir()):
+        elif self._is_foreign() and not marker.exists():
             raise StoreError(
                 f"{self.root} holds files but no {MARKER}: not a store; choose an empty folder with --store"
             )
+
+    def _is_foreign(self) -> bool:
+        """Whether the folder holds anything; another process's marker in the making does not count."""
+        try:
+            return any(not path.name.startswith(f".{MARKER}.") for path in self.root.iterdir())
+        except OSError as error:
+            raise _unusable(self.root, error) from error
 
     def folder(self, kind: str, key: str) -> Path:
         """Return where the record is, or would be; raises :class:`StoreError` for a kind or key that cannot be one."""
@@ -113,11 +124,14 @@ class Store:
         process was killed become failed ones here.
         """
         target = self.folder(kind, key)
-        self._create()
-        target.parent.mkdir(exist_ok=True)
-        _recover(target.parent)
+        self.prepare()
         temporary = target.parent / f".{key}.{uuid.uuid4().hex[:8]}.tmp"
-        temporary.mkdir()
+        try:
+            target.parent.mkdir(exist_ok=True)
+            _recover(target.parent)
+            temporary.mkdir()
+        except OSError as error:
+            raise _unusable(target.parent, error) from error
         manifest: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "kind": kind,
@@ -141,17 +155,36 @@ class Store:
             if target.is_dir() and self.find(kind, key) is not None:
                 shutil.rmtree(temporary)
             else:
-                _publish_failed(temporary, target, manifest)
+                _keep_failed(temporary, target, manifest)
             if isinstance(error, OSError) and error.errno == errno.ENOSPC and not isinstance(error, StoreError):
                 raise StoreError(f"{target}: the disk is full; free space there, or choose another --store") from error
             raise
-        _publish(temporary, target, manifest)
+        try:
+            _publish(temporary, target, manifest)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise StoreError(
+                f"{target} cannot be kept ({error}); free space there, or choose another --store"
+            ) from error
 
-    def _create(self) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
+    def prepare(self) -> None:
+        """Make the folder if it is missing; called before anything long, whose result must find its place.
+
+        Raises :class:`StoreError` when nothing can be written there.
+        """
         marker = self.root / MARKER
-        if not marker.exists():
-            _write_json(marker, {"schema_version": SCHEMA_VERSION})
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if not marker.exists():
+                _write_json(marker, {"schema_version": SCHEMA_VERSION})
+        except OSError as error:
+            raise _unusable(self.root, error) from error
+        if not os.access(self.root, os.W_OK | os.X_OK):
+            raise StoreError(f"{self.root} cannot be written; choose another folder with --store")
+
+
+def _unusable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(f"{folder} cannot be used as a store ({error}); choose another folder with --store")
 
 
 def _publish(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:
@@ -160,15 +193,38 @@ def _publish(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:
     for path in sorted(temporary.rglob("*"), reverse=True):
         _sync(path)
     _sync(temporary)
-    if target.exists():
-        # A folder cannot be renamed over a filled one: move the old one aside first.
+    while True:
+        try:
+            temporary.rename(target)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        # A folder cannot be renamed over a filled one.
+        if _exchange(temporary, target):
+            shutil.rmtree(temporary)
+            break
         old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
-        target.rename(old)
-        temporary.rename(target)
-        shutil.rmtree(old)
-    else:
-        temporary.rename(target)
+        try:
+            target.rename(old)
+        except FileNotFoundError:
+            continue  # another process has just moved it
+        shutil.rmtree(old, ignore_errors=True)
     _sync(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change names in one step, so that readers find either; return whether the system can do that."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    return rename is not None and rename(_CWD, bytes(one), _CWD, bytes(other), _EXCHANGE) == 0
+
+
+def _keep_failed(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:
+    """Publish a failed record where that can be written at all: the error that made it fail is what counts."""
+    try:
+        _publish_failed(temporary, target, manifest)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _publish_failed(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:

@@ -1,6 +1,9 @@
 """The store: whole records or none, failed ones marked, foreign folders refused by name."""
 
+import errno
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +127,61 @@ def test_a_damaged_manifest_names_file_and_remedy(tmp_path, content):
         path.write_text(content)
     with pytest.raises(StoreError, match=r"manifest.json .*delete .*plans/a and make it again"):
         store.find("plans", "a")
+
+
+def test_processes_that_replace_one_record_do_not_disturb_each_other_or_readers(tmp_path):
+    program = (
+        "import sys\n"
+        "from heterotask_core.store import Store\n"
+        "for n in range(40):\n"
+        "    with Store(sys.argv[1]).new_record('plans', 'a') as folder:\n"
+        "        (folder / 'file.txt').write_text(sys.argv[2])\n"
+    )
+    root = tmp_path / "s"
+    writers = [subprocess.Popen([sys.executable, "-c", program, root, name]) for name in "xy"]
+    try:
+        seen = set()
+        while any(writer.poll() is None for writer in writers):
+            folder = Store(root).find("plans", "a")
+            if folder is not None:
+                seen.add((folder / "file.txt").read_text())
+    finally:
+        codes = [writer.wait(60) for writer in writers]
+    assert codes == [0, 0]
+    assert seen <= {"x", "y"}
+    assert sorted(p.name for p in (root / "plans").iterdir()) == ["a"]
+
+
+def test_a_system_that_cannot_exchange_names_replaces_records_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("heterotask_core.store._exchange", lambda one, other: False)
+    store = Store(tmp_path)
+    keep(store, "plans", "a", "old")
+    assert (keep(store, "plans", "a", "new") / "deep" / "file.txt").read_text() == "new"
+    assert [p.name for p in (tmp_path / "plans").iterdir()] == ["a"]
+
+
+def test_another_process_that_makes_the_store_is_no_foreign_file(tmp_path):
+    (tmp_path / f".{MARKER}.0123.tmp").write_text("")
+    assert Store(tmp_path).list("plans") == []
+
+
+def test_a_place_that_cannot_be_written_is_one_error_before_anything_long(tmp_path):
+    (tmp_path / "file").write_text("")
+    for attempt in (Store.prepare, lambda s: s.new_record("plans", "a").__enter__()):
+        with pytest.raises(StoreError, match=r"file/store cannot be used as a store .*choose another folder"):
+            attempt(Store(tmp_path / "file" / "store"))
+
+
+def test_a_full_disk_at_the_end_of_a_record_leaves_nothing(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.prepare()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    record = store.new_record("plans", "a")
+    record.__enter__()
+    monkeypatch.setattr("heterotask_core.store._publish", full)
+    with pytest.raises(StoreError, match=r"plans/a cannot be kept .*No space left.*free space there"):
+        record.__exit__(None, None, None)
+    assert list((tmp_path / "plans").iterdir()) == []
