@@ -37,6 +37,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"picture": "china", "block": 32_768, "iterations": 10},
         {"picture": "retina", "block": 262_144, "iterations": 10},
     ),
+    "mosaic": ({"size": 512, "count": 24, "tile": 256}, {"size": 1024, "count": 24, "tile": 512}),
 }
 """Application → a small and a large problem."""
 DEVICES = ("cpu:2", "cpu:1,opencl:1")

@@ -38,6 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cholesky": {"size": 768, "tile": 256},
     "kmeans": {"picture": "china", "block": 100_000, "iterations": 1},
     "canny": {"size": 512, "tile": 256},
+    "mosaic": {"size": 128, "count": 6, "tile": 128},
 }
 """Application → parameters of a graph with every class of tasks."""
 

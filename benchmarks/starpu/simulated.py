@@ -5,8 +5,8 @@
 Two nodes of eight GPUs. Both sides know the costs of the tables; really every task takes its cost times a log-normal
 factor, the same for both. Our plan is made once and kept: its orders on devices and links are enforced, times move. A
 policy decides while it runs and learns how long a task took when it ends. Deciding, submitting and launching cost
-nothing on either side, memories have no limit. Without INSTANCE the problems are our applications on an emulated platform
-(``--platform``), whose times are this host's divided by the platform's speed-ups. All figures are simulated.
+nothing on either side, memories have no limit. Without INSTANCE the problems are our applications on an emulated
+platform (``--platform``), whose times are this host's divided by the platform's speed-ups. All figures are simulated.
 """
 
 from __future__ import annotations
