@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from build import build
 from job import Setting, Starpu
 
 POLICIES = ("lws", "dmda", "dmdas", "dmdar", "heteroprio")
@@ -28,8 +29,10 @@ def calibrate(starpu: Starpu, folder: Path) -> Starpu:
     A class that StarPU has not tried often enough after a few processes stays without time, as it would in use.
     """
     expected: dict[str, dict[str, float]] = {}
+    # Models are files of one process at a time, and nodes are equal: one node learns for all.
+    alone = replace(starpu, ranks=[], library=build())
     for _ in range(MOST_PROCESSES):
-        answer = starpu.run(CALIBRATING, folder, repeats=ENOUGH + 2, calibrate=1, models=True)
+        answer = alone.run(CALIBRATING, folder, repeats=ENOUGH + 2, calibrate=1, models=True)
         expected = answer["expected"]
         if not any(math.isnan(value) for value in expected["cpu"].values()):
             break

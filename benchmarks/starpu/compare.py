@@ -40,7 +40,8 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mosaic": ({"size": 512, "count": 24, "tile": 256}, {"size": 1024, "count": 24, "tile": 512}),
 }
 """Application → a small and a large problem."""
-DEVICES = ("cpu:2", "cpu:1,opencl:1")
+DEVICES = ("cpu:2", "cpu:1,opencl:1", "2xcpu:1")
+"""``2x``: two virtual nodes, StarPU-MPI against our MPI."""
 REPEATS = 3
 """Runs in a job whose makespans count; one before them does not."""
 OURS = "HeteroTask"
@@ -72,6 +73,12 @@ def ratio(ours: list[float], other: list[float]) -> tuple[float, float, float]:
     return float(np.median(a) / np.median(b)), float(low), float(high)
 
 
+def parse_nodes(text: str) -> tuple[int, str]:
+    """Read ``2xcpu:1`` as two nodes of ``cpu:1``; one node without a number."""
+    count, x, each = text.partition("x")
+    return (int(count), each) if x and count.isdigit() else (1, text)
+
+
 @dataclass
 class Case:
     """One application and size on one device set."""
@@ -84,18 +91,21 @@ class Case:
 
     def prepare(self) -> None:
         """Profile, calibrate and plan ours; calibrate and tune StarPU."""
+        nodes, each = parse_nodes(self.devices)
         self.ours = Ours.prepare(
-            self.application, self.params, self.devices, self.folder / "store", calibrate=self.tune
+            self.application, self.params, each, self.folder / "store", nodes=nodes, calibrate=self.tune
         )
-        devices = Devices.parse(self.devices)
+        devices = Devices.parse(each)
         starpu = Starpu(
             self.application,
             self.params,
             devices,
-            build(),
+            build(mpi=nodes > 1),
             # One home for all: the bus is measured once, models are kept by application.
             self.folder.parent / "starpu",
             fastest=self.ours.fastest,
+            # StarPU-MPI leaves the distribution to the application: it gets the one that our planner has found.
+            ranks=self.ours.node_of_tasks() if nodes > 1 else [],
         )
         self.starpu = baseline.calibrate(starpu, self.folder / "calibration")
         self.settings = [Setting(p) for p in baseline.POLICIES if p != "heteroprio" or devices.opencls]
@@ -189,6 +199,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="CSV file")
     arguments = parser.parse_args()
     install()
+    if any(parse_nodes(devices)[0] > 1 for devices in arguments.devices):
+        install(mpi=True)
     rounds = arguments.rounds or (3 if arguments.quick else 15)
     tune = arguments.tune if arguments.tune is not None else (0 if arguments.quick else 12)
     rows: list[dict[str, Any]] = []

@@ -17,6 +17,8 @@ from layer import StarPuError
 HERE = Path(__file__).parent
 SINGLE_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 LIMIT_S = 600.0
+MPIEXEC = ("mpiexec.openmpi", "--oversubscribe", "--bind-to", "none", "--allow-run-as-root")
+"""StarPU-MPI is built with Open MPI."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,13 @@ class Starpu:
     seconds: dict[str, float] = field(default_factory=dict)
     speedup: dict[str, float] = field(default_factory=dict)
     fastest: dict[str, str] = field(default_factory=dict)
+    ranks: list[int] = field(default_factory=list)
+    """MPI rank (node) of each task, for StarPU-MPI; empty: one node."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return max(self.ranks, default=0) + 1
 
     def run(
         self, setting: Setting, folder: Path, *, repeats: int = 1, calibrate: int = 0, **options: Any
@@ -84,11 +93,16 @@ class Starpu:
             "seconds": self.seconds,
             "speedup": self.speedup,
             "fastest": self.fastest,
+            "ranks": self.ranks,
             **options,
         }
+        for old in folder.glob("answer-*.json"):
+            old.unlink()
         path = folder / "spec.json"
         path.write_text(json.dumps(spec))
         command = [sys.executable, str(HERE / "worker.py"), str(path)]
+        if self.nodes > 1:
+            command = [*MPIEXEC, "-n", str(self.nodes), *command]
         start_s = time.monotonic()
         done = subprocess.run(
             command,
@@ -103,8 +117,8 @@ class Starpu:
             raise StarPuError(
                 f"{self.application} on {self.devices}, {setting.label}: exit {done.returncode}\n{done.stderr[-2000:]}"
             )
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return {**answer, "completion_s": completion_s}
+        answers = [json.loads(answer.read_text()) for answer in sorted(folder.glob("answer-*.json"))]
+        return {**merged(answers), "completion_s": completion_s}
 
     def _environment(self, setting: Setting, calibrate: int) -> dict[str, str]:
         environment = dict(os.environ)
@@ -126,6 +140,16 @@ class Starpu:
         if vendors is not None:
             environment["OCL_ICD_VENDORS"] = str(vendors)
         return environment
+
+
+def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one answer of all ranks (of one host, so of one clock): windows span them, the last one ends the job."""
+    whole = dict(answers[0])
+    first = [min(times) for times in zip(*(a["first_s"] for a in answers), strict=True)]
+    last = [max(times) for times in zip(*(a["last_s"] for a in answers), strict=True)]
+    whole["makespan_s"] = [end - start for start, end in zip(first, last, strict=True)]
+    whole["native_s"] = max(a["native_s"] for a in answers)
+    return whole
 
 
 def opencl_vendors(folder: Path) -> Path | None:

@@ -30,16 +30,25 @@ class Ours:
     last_run: Path | None = None
 
     @staticmethod
-    def prepare(application: str, params: dict[str, Any], devices: str, folder: Path, *, calibrate: int) -> Ours:
+    def prepare(
+        application: str, params: dict[str, Any], devices: str, folder: Path, *, nodes: int, calibrate: int
+    ) -> Ours:
         """Profile, calibrate with at most ``calibrate`` measured programs (0: not at all), and plan."""
         app = find_application(application)
-        workflow = Workflow.of(app, app.Params(**params), find_platform(devices))
+        workflow = Workflow.of(app, app.Params(**params), find_platform(devices, nodes=nodes))
         store = Store(folder)
         if calibrate:
             calibrate_workflow(workflow, store, evaluations=calibrate)
         profiled = profile_stage(workflow, store)
         plan = plan_stage(workflow, profiled, store, budget=Budget(evaluations=DEFAULT_EVALUATIONS))
         return Ours(workflow, store, plan, _fastest(profiled.timings))
+
+    def node_of_tasks(self) -> list[int]:
+        """Return the node (its index) on which the plan runs each task."""
+        platform, program = self.workflow.platform, self.plan.program
+        names = [node.name for node in platform.nodes]
+        node = {device.name: names.index(device.node) for device in platform.devices}
+        return [node[program.device_names[device]] for device in program.task_device.tolist()]
 
     def run(self, *, repeats: int) -> dict[str, Any]:
         """Run the plan in a new MPI job; return ``makespan_s`` of each repeat and ``completion_s`` of the job."""

@@ -1,10 +1,11 @@
-"""One run of an application by StarPU in a process of its own; prints one JSON line.
+"""One run of an application by StarPU in a process of its own; writes ``answer-RANK.json`` beside the results.
 
     python benchmarks/starpu/worker.py SPEC.json
 
 SPEC: application, params, opencl (number of devices), policy, repeats, folder (results), library, synchronous,
 seconds (kernel → seconds on a CPU, for priorities), speedup (kernel → CPU time over OpenCL time), fastest (kernel →
-OpenCL variant), models (whether to tell what StarPU's models expect). StarPU's own variables are set by the caller.
+OpenCL variant), models (whether to tell what StarPU's models expect), ranks (MPI rank of each task; empty: no MPI).
+StarPU's own variables are set by the caller.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ BORN_S = time.monotonic()
 
 import ctypes  # noqa: E402
 import json  # noqa: E402
+import os  # noqa: E402
 import sys  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -67,7 +69,10 @@ def main() -> None:
     host = Host(library, Path(spec["folder"]))
     order = levels(graph, spec.get("seconds", {}))
     flattener = Flattener(graph, host, opencl=spec["opencl"] > 0, fastest=spec.get("fastest", {}))
-    flat = flattener.build(priority=lambda task: order[task.index])
+    ranks = spec.get("ranks") or [0] * len(graph)
+    if max(ranks, default=0) > 0:
+        _take_own_core(spec["opencl"])
+    flat = flattener.build(priority=lambda task: order[task.index], rank_of=lambda task: int(ranks[task.index]))
     if spec["policy"] == HETEROPRIO:
         flat.graph["task_priority"] = flat.graph["task_codelet"].copy()
     speedup = np.array([spec.get("speedup", {}).get(name, 1.0) for name in flat.kernels])
@@ -75,11 +80,13 @@ def main() -> None:
     prepared_s = time.monotonic()
     layer.start(spec["policy"], synchronous=spec.get("synchronous", False), speedup=speedup)
     started_s = time.monotonic()
-    makespans, windows, medians = [], [], []
+    first, last, windows, medians = [], [], [], []
     kinds = _worker_kinds(library)
     for _ in range(spec["repeats"]):
         windows.append(layer.run())
-        makespans.append(float(layer.finish_s.max() - layer.start_s.min()))
+        ran = layer.start_s > 0
+        first.append(float(layer.start_s[ran].min()))
+        last.append(float(layer.finish_s.max()))
         on_cpu = np.array([kinds[w] == "cpu" for w in layer.worker])
         duration_s = layer.finish_s - layer.start_s
         timed = layer.finish_s > 0
@@ -98,7 +105,8 @@ def main() -> None:
     stopped_s = time.monotonic()
     result = {
         "tasks": len(graph),
-        "makespan_s": makespans,
+        "first_s": first,
+        "last_s": last,
         "window_s": windows,
         "python_s": prepared_s - BORN_S,
         "start_s": started_s - prepared_s,
@@ -107,7 +115,20 @@ def main() -> None:
         "expected": expected,
         "on_opencl": int(np.count_nonzero(~on_cpu)),
     }
-    print(json.dumps(result))
+    (host.folder / f"answer-{_local_rank()}.json").write_text(json.dumps(result))
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+
+
+def _take_own_core(opencl: int) -> None:
+    """Give each rank of a host a core of its own, its communication thread too, as virtual nodes have on our side."""
+    cores = sorted(os.sched_getaffinity(0))
+    core = str(cores[_local_rank() % len(cores)])
+    os.environ["STARPU_WORKERS_CPUID"] = core
+    os.environ["STARPU_MPI_THREAD_CPUID"] = core
+    assert opencl == 0, "virtual nodes have one CPU worker each here"
 
 
 def _worker_kinds(library: ctypes.CDLL) -> list[str]:
