@@ -36,6 +36,10 @@ MOST_CHUNK = 50_000
 """Most evaluations of one call: an interrupt waits for its end."""
 PROBE_SHARE = 0.01
 """Share of the time that measures the speed."""
+PER_CYCLE, MOST_CYCLES = 1500.0, 12
+"""Evaluations a task that a cycle should have; most cycles."""
+MILD = 3e-4
+"""First temperature of the first cycle, in makespans."""
 COLD = 1e-5
 """Last temperature of every cycle, in makespans."""
 
@@ -174,14 +178,12 @@ class Cycle(NamedTuple):
 
 def cycles(per_task: float, rng: np.random.Generator, n_starts: int) -> list[Cycle]:
     """Return the coolings for a number of evaluations a task: few and mild ones where there are not many."""
-    n = int(np.clip(per_task / 400.0, 1, 12))
-    if n == 1:
-        return [Cycle(1.0, 3e-4, 0)]
-    found = []
-    for i in range(n):
+    n = int(np.clip(per_task / PER_CYCLE, 1, MOST_CYCLES))
+    # The first one is mild: it improves the best list schedule without losing what is good about it.
+    found = [Cycle(1.0 / n, MILD, 0)]
+    for i in range(1, n):
         hot = float(np.exp(rng.uniform(np.log(2e-3), np.log(6e-2))))
-        start = int(rng.integers(n_starts)) if i % 2 == 0 else -1
-        found.append(Cycle(1.0 / n, hot, start))
+        found.append(Cycle(1.0 / n, hot, int(rng.integers(n_starts)) if i % 2 else -1))
     return found
 
 
