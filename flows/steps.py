@@ -16,6 +16,7 @@ from prefect.logging import get_run_logger
 
 from calibration.journal import overheads_to_json
 from flows.artifacts import artifact_key, publish_calibration, publish_run
+from flows.orphan import end_with_worker
 from flows.params import CalibrateParams, PlanParams, ProfileParams, WorkflowParams
 from flows.progress import ProgressFeed, rank_lines_to
 from flows.reconcile import host_tag
@@ -28,7 +29,11 @@ LAUNCH_RETRY_S = 10
 
 
 def mark_host() -> None:
-    """Tag the current flow run with this host: only here can `heterotask reconcile` tell whether it lives."""
+    """Tag the current flow run with this host, where `heterotask reconcile` can tell whether it lives.
+
+    From here on the process ends with its worker.
+    """
+    end_with_worker()
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return

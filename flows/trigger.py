@@ -21,6 +21,7 @@ from flows.access import DeployError
 from heterotask_core.apps import find_application, parse_params
 
 EVERY_S = 1.0
+_LOG_BATCH_S = 2.5
 _UNREACHABLE_S = 120.0
 """A server that restarts is waited for so long."""
 
@@ -102,6 +103,8 @@ def _follow(client: SyncPrefectClient, run: FlowRun) -> FlowRun:
                 raise
         else:
             if run.state is not None and run.state.is_final():
+                # The last lines are on their way: flows send theirs in batches.
+                time.sleep(_LOG_BATCH_S)
                 _show_log(client, run.id, seen)
                 return run
         time.sleep(EVERY_S)

@@ -1,0 +1,72 @@
+"""What a person sees: the form of an application, and a finished run with its artifacts, in both user interfaces."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from browser import Browser, find_chromium
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.prefect,
+    pytest.mark.mpi,
+    pytest.mark.slow,
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed (apt-get install chromium)"),
+]
+
+FORM = {"size": 256, "tile": 128, "steps": 3, "devices": "cpu:2", "profile_budget_s": 1, "evaluations": 10}
+CHART = "Array.from(document.images).some(i => i.src.startsWith('data:image/svg') && i.naturalWidth > 0)"
+
+
+@pytest.fixture(scope="module")
+def finished(site):
+    """A site and a finished run."""
+    run = site.start("heat/run", FORM | {"store": str(site.store)})
+    assert site.ended(run) == "COMPLETED"
+    return site, run
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory, finished):
+    with Browser(tmp_path_factory.mktemp("chromium")) as made:
+        secret = json.dumps(finished[0].profile()["PREFECT_API_AUTH_STRING"])
+        made.before_pages(f"localStorage.setItem('prefect-password', btoa({secret}))")
+        yield made
+
+
+def _picture(browser, tmp_path, name):
+    """Keep a picture where the environment asks for it (docs/ holds some), else in the test's folder."""
+    folder = Path(os.environ.get("HETEROTASK_PICTURES", tmp_path))
+    browser.picture(folder / name)
+    assert (folder / name).stat().st_size > 10_000
+
+
+def _artifact(site, run, what):
+    _, found = site.api("POST", "/artifacts/filter", {"flow_runs": {"id": {"any_": [run]}}})
+    (artifact,) = [a for a in found if a["key"] == f"heat-{what}"]
+    return artifact["id"]
+
+
+@pytest.mark.parametrize("base", ["", "/v2"])
+def test_the_form_shows_help_and_defaults(browser, finished, tmp_path, base):
+    site, _ = finished
+    _, found = site.api("GET", "/deployments/name/heat/run")
+    url = f"http://127.0.0.1:{site.port}{base}/deployments/deployment/{found['id']}/run"
+    browser.open(url, "Steps", "time steps", "rows and columns of the grid", "Search budget of the planner")
+    _picture(browser, tmp_path, f"prefect-form{base.replace('/', '-')}.png")
+
+
+@pytest.mark.parametrize("base", ["", "/v2"])
+def test_a_finished_run_shows_stages_and_artifacts(browser, finished, tmp_path, base):
+    site, run = finished
+    root = f"http://127.0.0.1:{site.port}{base}"
+    browser.open(f"{root}/runs/flow-run/{run}", "profile", "execute", "Completed")
+    _picture(browser, tmp_path, f"prefect-run{base.replace('/', '-')}.png")
+    browser.open(f"{root}/artifacts/artifact/{_artifact(site, run, 'summary')}", "predicted makespan")
+    browser.open(f"{root}/artifacts/artifact/{_artifact(site, run, 'gantt')}", "Gantt chart of run")
+    browser.wait_for(CHART, "the chart")
+    _picture(browser, tmp_path, f"prefect-gantt{base.replace('/', '-')}.png")
+    browser.open(f"{root}/artifacts/artifact/{_artifact(site, run, 'timings')}", "beyond_ms")
+    browser.open(f"{root}/artifacts/key/heat-history", "heat-history")
