@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,11 @@ from kernels.mosaic import gpu_variants
 from kernels.mosaic.files import wcs_cards
 from kernels.mosaic.geometry import Tangent
 from kernels.mosaic.layout import Box, Field, Layout, source_matrix
+from kernels.variants import Scratch, host_variants, source_variants
 
 CPU = "kernels.mosaic.cpu_variants"
 NUMBA = "kernels.mosaic.numba_variants"
 GPU = "kernels.mosaic.gpu_variants"
-DEVICE_PACKAGES = {"opencl": "pyopencl", "cuda": "cupy"}
-
-Scratch = Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], int]
 
 
 def _all(function: str, scratch: Scratch | None = None) -> tuple[Variant, ...]:
@@ -26,37 +24,7 @@ def _all(function: str, scratch: Scratch | None = None) -> tuple[Variant, ...]:
     return (
         Variant("numpy", "cpu", f"{CPU}:{function}", requires=("numpy",), warm_up=True),
         Variant("numba", "cpu", f"{NUMBA}:{function}", requires=("numba",), warm_up=True),
-        *(
-            Variant(
-                kind,
-                kind,
-                f"{GPU}:{function}",
-                source="kernels.mosaic:mosaic.cl",
-                requires=(package,),
-                scratch_bytes=scratch,
-            )
-            for kind, package in DEVICE_PACKAGES.items()
-        ),
-    )
-
-
-def _host(function: str, *requires: str, warm_up: bool = False) -> tuple[Variant, ...]:
-    """Return the host function for CPUs, and for the ranks of devices where a node has no CPU device."""
-    implementation = f"{CPU}:{function}"
-    return (
-        Variant("numpy", "cpu", implementation, requires=requires, warm_up=warm_up),
-        *(
-            Variant(
-                kind,
-                kind,
-                implementation,
-                requires=(*requires, package),
-                warm_up=warm_up,
-                on_host=True,
-                blocking=True,
-            )
-            for kind, package in DEVICE_PACKAGES.items()
-        ),
+        *source_variants(f"{GPU}:{function}", "kernels.mosaic:mosaic.cl", scratch=scratch),
     )
 
 
@@ -65,7 +33,7 @@ LOAD = Kernel(
     __name__,
     writes=("pixels",),
     free_params=("file", "content", "made"),
-    variants=_host("load", "astropy", warm_up=True),
+    variants=host_variants(f"{CPU}:load", requires=("astropy",), warm_up=True),
 )
 REPROJECT = Kernel(
     "reproject",
@@ -83,7 +51,13 @@ FIT = Kernel(
     free_params=("first_start", "second_start"),
     variants=_all("fit", gpu_variants.fit_scratch),
 )
-SOLVE = Kernel("solve", __name__, reads=("sums",), writes=("planes",), variants=_host("solve", "scipy"))
+SOLVE = Kernel(
+    "solve",
+    __name__,
+    reads=("sums",),
+    writes=("planes",),
+    variants=host_variants(f"{CPU}:solve", requires=("scipy",), warm_up=False),
+)
 CORRECT = Kernel(
     "correct",
     __name__,
@@ -108,14 +82,14 @@ STORE_TILE = Kernel(
     __name__,
     reads=("tile", "covered"),
     free_params=("cards",),
-    variants=_host("store_tile", "astropy"),
+    variants=host_variants(f"{CPU}:store_tile", requires=("astropy",), warm_up=False),
     sink=True,
 )
 STORE_PREVIEW = Kernel(
     "store_preview",
     __name__,
     reads=("smalls", "small_covered", "planes"),
-    variants=_host("store_preview", "astropy", "PIL"),
+    variants=host_variants(f"{CPU}:store_preview", requires=("astropy", "PIL"), warm_up=False),
     sink=True,
 )
 
