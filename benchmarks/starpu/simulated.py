@@ -1,6 +1,6 @@
 """At the size of the paper's machine, simulated: our plans against StarPU's policies, under the same truth.
 
-    python benchmarks/starpu/simulated.py [INSTANCE ...] [--runs 20] [--noise 0.03] [--evaluations 3000]
+    python benchmarks/starpu/simulated.py [INSTANCE ...] [--runs 10] [--noise 0.03] [--evaluations 3000]
 
 Two nodes of eight GPUs. Both sides know the costs of the tables; really every task takes its cost times a log-normal
 factor, the same for both. Our plan is made once and kept: its orders on devices and links are enforced, times move. A
@@ -40,10 +40,11 @@ from heterotask_core.store import Store
 
 PLATFORM = Path(__file__).parents[2] / "examples" / "platforms" / "emulated-2x8.yaml"
 APPS: dict[str, dict[str, Any]] = {
-    "canny": {"size": 8192, "tile": 512},
+    "canny": {"size": 4096, "tile": 512},
     "cholesky": {"size": 8192, "tile": 512},
-    "heat": {"size": 8192, "tile": 1024, "steps": 10},
-    "kmeans": {"block": 16_384, "iterations": 10},
+    "heat": {"size": 4096, "tile": 1024, "steps": 20},
+    "kmeans": {"block": 65_536, "iterations": 10},
+    "mosaic": {"size": 1024, "count": 24, "tile": 512},
 }
 POLICY_NAMES = ("lws", "dmda", "dmdas", "dmdar", "heteroprio")
 
@@ -128,7 +129,7 @@ def main() -> int:
     parser.add_argument("instances", nargs="*", type=Path)
     parser.add_argument("--platform", type=Path, default=PLATFORM)
     parser.add_argument("--apps", nargs="+", default=list(APPS), choices=list(APPS))
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--noise", type=float, default=0.03)
     parser.add_argument("--evaluations", type=int, default=3000)
     arguments = parser.parse_args()

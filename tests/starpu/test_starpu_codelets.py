@@ -19,6 +19,7 @@ from heterotask_core.apps import find_application  # noqa: E402
 
 pytestmark = [
     pytest.mark.starpu,
+    pytest.mark.slow,
     pytest.mark.skipif(not build.available(), reason="StarPU is not installed (apt-get install libstarpu-dev)"),
 ]
 
