@@ -35,7 +35,7 @@ from heterotask_core.program.model import Program
 
 DEVICES = {"GPU": 0, "CPU+GPU": 4}
 """CPU groups a node."""
-FRESH_RUNS = 9
+FRESH_RUNS = 25
 RATIOS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SLOWNESSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -136,6 +136,7 @@ def one(setting: Setting, draw: int, family: Family, devices: str) -> dict[str, 
         "spent": dict(result.seconds),
         "status": result.status,
         "evaluations": result.evaluations,
+        "runs": result.runs,
         **errors(judge, result, finals["accepted"], predicted_s, makespan_s),
     }
 

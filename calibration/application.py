@@ -1,4 +1,4 @@
-"""Calibrate a workflow on the real machine: plans through the planner, measurements through MPI."""
+"""Calibrate a workflow: plans as ``heterotask plan`` makes them, measurements through a session of the runtime."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
+from types import TracebackType
 
 import polars as pl
 
+from calibration.journal import recorded_settings
+from calibration.load import other_load, usage
 from calibration.loop import CalibrationResult, calibrate
-from heterotask_core.planning.base import Budget
+from heterotask_core.emulation import is_emulated, origin_of
 from heterotask_core.profiling.costs import Overheads
+from heterotask_core.profiling.emulated import EmulationSpec
 from heterotask_core.profiling.measure import Profile
 from heterotask_core.program.model import Program
-from heterotask_core.runtime.job import execute
+from heterotask_core.runtime.job import RunResult, execute
+from heterotask_core.runtime.session import Session
 from heterotask_core.stages import DEFAULT_PLANNER, Workflow, incumbent_overheads, plan_stage, profile_stage
 from heterotask_core.store import Store
 from heterotask_core.trace import trace_table
 
-LOOP_EVALUATIONS = 40
-"""Planner evaluations inside the loop: one number for all overheads, so equal estimates give equal plans."""
-
 log = logging.getLogger(__name__)
 
 
-class MachineEvaluator:
-    """Plans a workflow with given overheads and measures programs on this machine."""
+class MachineEvaluator(AbstractContextManager["MachineEvaluator"]):
+    """Plans a workflow with given overheads and measures programs on its devices; closes its session at the end.
 
-    disturbance = ""
+    Plans are those of ``heterotask plan`` with the same overheads and its default budget, so that what is accepted is
+    what is run from then on. Emulated devices take a job each time, and nothing else disturbs their logical time.
+    """
 
     def __init__(self, workflow: Workflow, profiled: Profile, store: Store, work_dir: Path, *, planner: str) -> None:
         self.workflow, self.profiled, self.store, self.work_dir, self.planner = (
@@ -41,28 +46,41 @@ class MachineEvaluator:
             planner,
         )
         self.name = f"{workflow.key}-{profiled.fingerprint}-{planner}"
+        self.disturbance = ""
         self.device_kinds: Mapping[str, str] = {d.name: d.variant_kind for d in workflow.platform.devices}
         self.link_kinds: Mapping[tuple[str, str], str] = {
             (x.source, x.target): str(x.kind) for x in workflow.platform.links
         }
+        self._emulated = is_emulated(d.kind for d in workflow.platform.devices)
+        self._session = Session(workflow.platform)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
 
     def plan(self, overheads: Overheads) -> tuple[Program, float]:
         """Return the program planned with ``overheads`` and its predicted makespan in seconds."""
-        budget = Budget(evaluations=LOOP_EVALUATIONS)
-        plan = plan_stage(
-            self.workflow, self.profiled, self.store, planner=self.planner, budget=budget, overheads=overheads
-        )
+        plan = plan_stage(self.workflow, self.profiled, self.store, planner=self.planner, overheads=overheads)
         return plan.program, plan.predicted_s
 
     def measure(self, program: Program, repeats: int) -> tuple[Sequence[float], pl.DataFrame]:
-        """Run ``program`` once more than ``repeats`` in one job and discard the first run."""
+        """Run ``program`` once more than ``repeats`` and discard the first run."""
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        result = execute(program, self.workflow.platform, output_dir=self.work_dir, repeats=repeats + 1)
+        before = usage()
+        result = self._run(program, repeats)
+        self.disturbance = "" if self._emulated else other_load(before, usage())
+        origin = origin_of(program.device_kinds)
         trace = pl.concat(
-            trace_table(program, result.start_s[r], result.finish_s[r], origin="measured", repeat=r - 1)
-            for r in range(1, repeats + 1)
+            trace_table(program, result.start_s[r], result.finish_s[r], origin=origin, repeat=r) for r in range(repeats)
         )
-        return result.makespan_s[1:], trace
+        return result.makespan_s, trace
+
+    def _run(self, program: Program, repeats: int) -> RunResult:
+        if not self._emulated:
+            return self._session.run(program, output_dir=self.work_dir, repeats=repeats, warm_up=True)
+        times = EmulationSpec.of(self.workflow.platform).times(program, runs=repeats)
+        return execute(program, self.workflow.platform, output_dir=self.work_dir, repeats=repeats, emulation=times)
 
 
 def calibrate_workflow(
@@ -84,22 +102,29 @@ def calibrate_workflow(
     incumbent stays as it was.
     """
     profiled = profile_stage(workflow, store, budget_s=profile_budget_s)
-    folder = store.folder("calibrations", workflow.key)
-    # The journal must outlive a killed process, so it lies beside the record and not in a temporary folder.
-    journal = folder.with_name(f".{folder.name}.journal")
-    evaluator = MachineEvaluator(workflow, profiled, store, journal / "work", planner=planner)
-    result = calibrate(
-        evaluator,
-        record_dir=journal,
-        seed=seed,
-        max_evaluations=evaluations,
-        resume=resume and journal.exists(),
-        incumbent=incumbent_overheads(workflow, store),
-        progress=progress,
-    )
+    journal = journal_folder(workflow, store)
+    resume = resume and journal.exists()
+    # Killed between the new record and the end of the journal, the record's incumbent is the outcome already.
+    start = recorded_settings(journal).get("incumbent") if resume else None
+    with MachineEvaluator(workflow, profiled, store, journal / "work", planner=planner) as evaluator:
+        result = calibrate(
+            evaluator,
+            record_dir=journal,
+            seed=seed,
+            max_evaluations=evaluations,
+            resume=resume,
+            incumbent=incumbent_overheads(workflow, store) if start is None else Overheads(**start),
+            progress=progress,
+        )
     with store.new_record("calibrations", workflow.key, status=result.status, application=workflow.app.name) as record:
         (record / "incumbent.json").write_text(json.dumps(asdict(result.overheads), default=dict, indent=1))
         (record / "result.txt").write_text(result.text + "\n")
         shutil.copytree(journal, record / "journal", ignore=shutil.ignore_patterns("work"))
     shutil.rmtree(journal)
     return result
+
+
+def journal_folder(workflow: Workflow, store: Store) -> Path:
+    """Return where an unfinished calibration of the workflow lies: beside its record, so that it outlives a kill."""
+    folder = store.folder("calibrations", workflow.key)
+    return folder.with_name(f".{folder.name}.journal")

@@ -1,4 +1,4 @@
-"""The command ``heterotask calibrate``, registered by entry point."""
+"""The commands ``heterotask calibrate`` and ``heterotask drift``, registered by entry point."""
 
 from __future__ import annotations
 
@@ -33,14 +33,19 @@ def calibrate(
     evaluations: Annotated[int, typer.Option("--evaluations", min=2, help="Most programs to measure.")] = 12,
     seed: SeedOption = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted calibration.")] = False,
+    nightly: Annotated[
+        bool,
+        typer.Option("--nightly", help="Calibrate only if the plan in use is slower or faster than it was accepted."),
+    ] = False,
     profile_budget: ProfileBudgetOption = 20.0,
     as_json: JsonOption = False,
 ) -> None:
     """Measure plans, estimate overheads, search around them, and keep the plan measured fastest."""
     from calibration.application import calibrate_workflow
+    from calibration.nightly import nightly as calibrate_nightly
 
     workflow, opened = open_workflow(application, param, devices, nodes, store)
-    result = calibrate_workflow(
+    result = (calibrate_nightly if nightly else calibrate_workflow)(
         workflow,
         opened,
         evaluations=evaluations,
@@ -54,3 +59,20 @@ def calibrate(
         print(json.dumps(asdict(result), default=str, indent=1))
     else:
         print(result.text if result.text.startswith(result.status) else f"{result.status}: {result.text}")
+
+
+def drift(
+    application: AppArgument,
+    param: ParamOption = None,
+    devices: DevicesOption = "",
+    nodes: NodesOption = 1,
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Say whether the latest runs of the calibrated plan are as fast as accepted, and what changed if not."""
+    from calibration.nightly import drift_of_runs
+
+    workflow, opened = open_workflow(application, param, devices, nodes, store)
+    found = drift_of_runs(workflow, opened)
+    print("not calibrated: there is no accepted plan to compare with" if found is None else found.text)
+    if found is not None and found.drifted:
+        raise typer.Exit(3)

@@ -29,6 +29,10 @@ FLOOR_LOG_SE = 0.005
 MIN_SIZES, MIN_SPAN = 3, 4.0
 """Set-up and bandwidth are told apart only from this many sizes spanning this factor."""
 MAX_CONDITION = 50.0
+MIN_LIKE = 3
+"""Devices of a kind that a device is compared with, itself included: of two, none is the odd one."""
+MIN_DEVICE = 0.03
+"""Devices of a kind are taken as equal up to this log ratio."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,13 @@ def estimate_overheads(
 
     ``device_kinds`` maps device names to the device kinds of the costs, ``link_kinds`` maps (source, target)
     memories to link kinds. Per kernel × device kind: the median log ratio of measured to profiled duration,
-    shrunk to 0 by its own uncertainty. Per device kind: the median of ``start_s - ready_s``. Per link kind:
-    scale, and set-up where the sizes allow.
+    shrunk to 0 by its own uncertainty. Per device: its ratio to those of its kind where it plainly differs. Per device
+    kind: the median of ``start_s - ready_s``. Per link kind: scale, and set-up where the sizes allow.
 
     Raises :class:`CalibrationError` when no trace holds a kernel, and
     :class:`~heterotask_core.errors.StoreError` for a table that is no trace.
     """
-    kernels: dict[str, list[F64]] = {}
+    kernels: dict[str, dict[str, list[F64]]] = {}
     gaps: dict[str, list[F64]] = {}
     moves: dict[str, list[tuple[F64, F64, F64]]] = {}
     for table, planned_with in traces:
@@ -67,10 +71,14 @@ def estimate_overheads(
         raise CalibrationError("the traces hold no kernel run; execute the program before calibrating")
 
     unidentified: list[str] = []
+    by_kernel = {
+        key: {device: np.concatenate(parts) for device, parts in devices.items()} for key, devices in kernels.items()
+    }
+    device_scale = _device_scale(by_kernel)
     kernel_scale = {}
-    for key, parts in sorted(kernels.items()):
-        value = _shrunk_ratio(np.concatenate(parts))
-        kernel_scale[key] = _clip(value, SCALE_BOUNDS)
+    for key, devices in sorted(by_kernel.items()):
+        logs = [values - math.log(device_scale.get(device, 1.0)) for device, values in devices.items()]
+        kernel_scale[key] = _clip(_shrunk_ratio(np.concatenate(logs)), SCALE_BOUNDS)
     dispatch_s = {}
     for kind, parts in sorted(gaps.items()):
         gap = np.concatenate(parts)
@@ -89,28 +97,55 @@ def estimate_overheads(
         link_setup_s[kind] = _clip(fit[0], DISPATCH_BOUNDS_S)
         link_scale[kind] = _clip(fit[1], SCALE_BOUNDS)
     overheads = Overheads(
-        dispatch_s=dispatch_s, kernel_scale=kernel_scale, link_setup_s=link_setup_s, link_scale=link_scale
+        dispatch_s=dispatch_s,
+        kernel_scale=kernel_scale,
+        link_setup_s=link_setup_s,
+        link_scale=link_scale,
+        device_scale=device_scale,
     )
-    return Estimate(overheads, tuple(unidentified), sum(len(p) for parts in kernels.values() for p in parts))
+    samples = sum(len(values) for devices in by_kernel.values() for values in devices.values())
+    return Estimate(overheads, tuple(unidentified), samples)
+
+
+def _device_scale(by_kernel: Mapping[str, Mapping[str, F64]]) -> dict[str, float]:
+    """Return the factors of devices that differ from their like by more than ``MIN_DEVICE`` and chance.
+
+    ``by_kernel``: kernel and device kind → device → log ratios. Each device is compared with the median over the
+    devices of its kind, kernel by kernel; equal devices, as almost all are, must stay equal, or a plan would prefer
+    one for no reason.
+    """
+    found: dict[str, list[F64]] = {}
+    for devices in by_kernel.values():
+        if len(devices) >= MIN_LIKE:
+            centre = float(np.median([np.median(values) for values in devices.values()]))
+            for device, values in devices.items():
+                found.setdefault(device, []).append(values - centre)
+    scale = {}
+    for device, parts in sorted(found.items()):
+        centre, error = _median_and_error(np.concatenate(parts))
+        if len(np.concatenate(parts)) > 3 and abs(centre) > max(MIN_DEVICE, 4 * error):
+            scale[device] = _clip(math.exp(centre), SCALE_BOUNDS)
+    return scale
 
 
 def _collect_kernels(
     table: pl.DataFrame,
     planned_with: Overheads,
     device_kinds: Mapping[str, str],
-    kernels: dict[str, list[F64]],
+    kernels: dict[str, dict[str, list[F64]]],
     gaps: dict[str, list[F64]],
 ) -> None:
     runs = table.filter(pl.col("kind") == "kernel")
     for (kernel, device), group in runs.group_by(["kernel", "device"], maintain_order=True):
         kind = _known(device_kinds, str(device), "device")
         constant = planned_with.task_s(str(kernel), kind, 0.0)
-        scale = planned_with.task_s(str(kernel), kind, 1.0) - constant
+        scale = planned_with.task_s(str(kernel), kind, 1.0, device=str(device)) - constant
         profiled = ((group["planned_finish_s"] - group["planned_start_s"]).to_numpy() - constant) / scale
         measured = (group["finish_s"] - group["start_s"]).to_numpy()
         usable = (profiled > 0) & (measured > 0)
         if usable.any():
-            kernels.setdefault(f"{kernel}|{kind}", []).append(np.log(measured[usable] / profiled[usable]))
+            logs = np.log(measured[usable] / profiled[usable])
+            kernels.setdefault(f"{kernel}|{kind}", {}).setdefault(str(device), []).append(logs)
         gaps.setdefault(kind, []).append((group["start_s"] - group["ready_s"]).to_numpy())
 
 

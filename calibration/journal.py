@@ -107,6 +107,20 @@ class Journal:
         return steps
 
 
+def recorded_settings(directory: Path) -> dict[str, Any]:
+    """Return the settings that the calibration in ``directory`` was begun with; empty where there is no whole line."""
+    path = directory / "journal.jsonl"
+    try:
+        head, end, _ = path.read_text(encoding="utf-8").partition("\n")
+    except FileNotFoundError:
+        return {}
+    try:
+        found = json.loads(head) if end else {}
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}); delete {directory} and calibrate again") from error
+    return found if isinstance(found, dict) else {}
+
+
 def overheads_to_json(overheads: Overheads) -> dict[str, Any]:
     """Return the overheads as JSON values."""
     return {k: dict(v) if isinstance(v, Mapping) else v for k, v in asdict(overheads).items()}

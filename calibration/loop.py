@@ -249,7 +249,8 @@ def explore(
     ``max_evaluations`` counts those of ``bench``, what was measured before included. It ends earlier when the
     improvement expected is below the noise of a measurement.
     """
-    search = Search(space, seed=seed)
+    with bench.timed("optimising"):
+        search = Search(space, seed=seed)
     keys: list[str] = []
     origin = bench.plan(around)
     if bench.usable(origin):

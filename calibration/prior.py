@@ -148,7 +148,7 @@ class Prior(BaseModel):
         }
         return replace(
             nothing,
-            device_scale=scale,
+            overheads=Overheads(device_scale=scale),
             interference=slow,
             shared_links=_switches(platform),
             link_sharing=hidden.link_sharing.draw(rng),

@@ -32,10 +32,11 @@ def retimed(
         if program.op_kind[n] == OpKind.KERNEL:
             task = int(program.op_task[n])
             kernel = program.calls[program.task_call[task]].kernel
-            kind = device_kinds[program.device_names[program.task_device[task]]]
+            device = program.device_names[program.task_device[task]]
+            kind = device_kinds[device]
             constant_s = planned_with.task_s(kernel, kind, 0.0)
-            profiled_s = (planned_s - constant_s) / (planned_with.task_s(kernel, kind, 1.0) - constant_s)
-            seconds[n] = overheads.task_s(kernel, kind, profiled_s)
+            profiled_s = (planned_s - constant_s) / (planned_with.task_s(kernel, kind, 1.0, device=device) - constant_s)
+            seconds[n] = overheads.task_s(kernel, kind, profiled_s, device=device)
             continue
         memories = program.residency_memory
         source, target = memories[program.op_source[n]], memories[program.op_target[n]]

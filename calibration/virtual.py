@@ -33,16 +33,14 @@ I64 = npt.NDArray[np.int64]
 class Truth:
     """What profiling did not see.
 
-    ``overheads`` act as the estimated ones do (``overheads.contention`` is not used). ``device_scale`` (device name →
-    factor) slows single devices. ``interference`` (device kind → fraction) slows a kernel by that fraction when all
-    other devices of its node are busy while it runs, and in proportion to the busy share otherwise.
-    ``shared_links`` (link ends → name of a switch) and ``link_sharing``: a copy takes 1 + ``link_sharing`` × (number of
-    other copies through its switch meanwhile) times as long. Noise is log-normal: ``op_noise`` an op, ``run_noise`` a
-    run; a straggler takes ``straggler_factor`` times as long.
+    ``overheads`` act as the estimated ones do (``overheads.contention`` is not used). ``interference`` (device kind →
+    fraction) slows a kernel by that fraction when all other devices of its node are busy while it runs, and in
+    proportion to the busy share otherwise. ``shared_links`` (link ends → name of a switch) and ``link_sharing``: a copy
+    takes 1 + ``link_sharing`` × (number of other copies through its switch meanwhile) times as long. Noise is
+    log-normal: ``op_noise`` an op, ``run_noise`` a run; a straggler takes ``straggler_factor`` times as long.
     """
 
     overheads: Overheads = field(default_factory=Overheads)
-    device_scale: Mapping[str, float] = field(default_factory=dict)
     interference: Mapping[str, float] = field(default_factory=dict)
     shared_links: Mapping[tuple[str, str], str] = field(default_factory=dict)
     link_sharing: float = 0.0
@@ -151,8 +149,7 @@ class VirtualEvaluator:
     def _true_costs(self, busy: float, shared: bool) -> CostModel:
         truth = self._truth
         slow_down = {
-            (key, variant, device.name): truth.device_scale.get(device.name, 1.0)
-            * (1.0 + busy * truth.interference.get(device.variant_kind, 0.0))
+            (key, variant, device.name): 1.0 + busy * truth.interference.get(device.variant_kind, 0.0)
             for key, variant, kind, _, _ in self._costs.timings
             for device in self._platform.devices
             if device.variant_kind == kind
@@ -184,8 +181,7 @@ class VirtualEvaluator:
                 kind = device.variant_kind
                 profiled_s = self._costs.task_s(keys[task], call.variant, device, what=program.task_names[task])
                 waits[n] = truth.overheads.dispatch_s.get(kind, 0.0)
-                alone_s = truth.overheads.task_s(call.kernel, kind, profiled_s) - waits[n]
-                durations[n] = alone_s * truth.device_scale.get(device.name, 1.0)
+                durations[n] = truth.overheads.task_s(call.kernel, kind, profiled_s, device=device.name) - waits[n]
                 continue
             ends = self._ends(program, n)
             if ends[0] != ends[1]:

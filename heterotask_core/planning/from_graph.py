@@ -61,7 +61,9 @@ def build_problem(
                 profiled = costs.task_s(
                     class_key(task), v.name, device, what=what, neighbours=beside(task.kernel.name, device)
                 )
-                table[names.index(v.name), d] = overheads.task_s(task.kernel.name, device.variant_kind, profiled)
+                table[names.index(v.name), d] = overheads.task_s(
+                    task.kernel.name, device.variant_kind, profiled, device=device.name
+                )
             if usable:
                 best = int(np.argmin(table[:, d]))
                 cost_variant[c, d] = best

@@ -37,6 +37,8 @@ class Overheads:
     """By link kind: added to the latency."""
     link_scale: Mapping[str, float] = field(default_factory=dict)
     """By link kind: multiplies the whole transfer."""
+    device_scale: Mapping[str, float] = field(default_factory=dict)
+    """By device name: multiplies every task, of a device that is slower or faster than its like."""
     contention: float = 0.0
     """Relative slow-down of CPU tasks while all devices work, 0 to 10."""
 
@@ -47,14 +49,19 @@ class Overheads:
             ("kernel_scale", SCALE_BOUNDS),
             ("link_setup_s", DISPATCH_BOUNDS_S),
             ("link_scale", SCALE_BOUNDS),
+            ("device_scale", SCALE_BOUNDS),
         ):
             for key, value in getattr(self, name).items():
                 _check(f"{name}[{key!r}]", value, bounds)
         _check("contention", self.contention, (0.0, 10.0))
 
-    def task_s(self, kernel: str, device_kind: str, profiled_s: float) -> float:
-        """Return the cost in seconds of a task whose profiled time is ``profiled_s``."""
-        scale = self.compute_scale.get(device_kind, 1.0) * self.kernel_scale.get(f"{kernel}|{device_kind}", 1.0)
+    def task_s(self, kernel: str, device_kind: str, profiled_s: float, *, device: str = "") -> float:
+        """Return the cost in seconds of a task whose profiled time is ``profiled_s``, on ``device`` if it is named."""
+        scale = (
+            self.device_scale.get(device, 1.0)
+            * self.compute_scale.get(device_kind, 1.0)
+            * self.kernel_scale.get(f"{kernel}|{device_kind}", 1.0)
+        )
         if device_kind == "cpu":
             scale *= 1.0 + self.contention
         return profiled_s * scale + self.dispatch_s.get(device_kind, 0.0)

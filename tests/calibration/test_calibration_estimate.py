@@ -105,3 +105,40 @@ def test_unusable_traces_are_refused():
     _, trace = evaluator.measure(evaluator.plan(Overheads())[0], 1)
     with pytest.raises(CalibrationError, match="names device 'ocl0'"):
         estimate_overheads([(trace, Overheads())], device_kinds={}, link_kinds={})
+
+
+def test_a_device_slower_than_its_like_is_told_and_equal_ones_stay_equal():
+    rng = np.random.default_rng(0)
+    kinds = {f"gpu{d}": "cuda" for d in range(6)}
+    rows = []
+    for device in kinds:
+        for op in range(40):
+            finish_s = (1.2 if device == "gpu3" else 1.0) * 1.5e-3 * float(np.exp(0.03 * rng.standard_normal()))
+            rows.append(
+                {
+                    **{
+                        "op": op,
+                        "repeat": 0,
+                        "kind": "kernel",
+                        "task": "t",
+                        "kernel": "blur",
+                        "variant": "v",
+                        "data": "",
+                    },
+                    **{"data": "", "rank": 1, "node": "n0", "device": device, "lane": device, "source": ""},
+                    **{"target": "", "size_bytes": 0, "planned_start_s": 0.0, "planned_finish_s": 1e-3},
+                    **{"ready_s": 0.0, "start_s": 0.0, "finish_s": finish_s, "origin": "virtual"},
+                }
+            )
+    trace = pl.DataFrame(rows, schema=TRACE)
+    found = estimate_overheads([(trace, Overheads())], device_kinds=kinds, link_kinds={}).overheads
+    assert list(found.device_scale) == ["gpu3"]
+    assert found.device_scale["gpu3"] == pytest.approx(1.2, rel=0.03)
+    assert found.kernel_scale["blur|cuda"] == pytest.approx(1.5, rel=0.03)
+    # Planned with that, the same trace says the same.
+    planned = trace.with_columns(
+        pl.when(pl.col("device") == "gpu3").then(1.8e-3).otherwise(1.5e-3).alias("planned_finish_s")
+    )
+    again = Overheads(kernel_scale={"blur|cuda": 1.5}, device_scale={"gpu3": 1.2})
+    same = estimate_overheads([(planned, again)], device_kinds=kinds, link_kinds={}).overheads
+    assert same.device_scale["gpu3"] == pytest.approx(found.device_scale["gpu3"])
