@@ -116,15 +116,17 @@ class Case:
             )
             self.settings.append(found)
 
-    def measure(self, rounds: int) -> dict[str, Times]:
-        """Run both sides by turns, starting with another one each round."""
+    def measure(self, rounds: int, *, completion: bool = True) -> dict[str, Times]:
+        """Run both sides by turns, starting with another one each round; ``completion``: also jobs of one run."""
         labels = [OURS, *(s.label for s in self.settings)]
         times = {label: Times() for label in labels}
         for k in range(rounds):
             for label in labels[k % len(labels) :] + labels[: k % len(labels)]:
-                once, more = self._run(label, 1), self._run(label, REPEATS)
-                times[label].completion_s.append(once["completion_s"])
-                times[label].native_s.append(once.get("native_s", once["completion_s"]))
+                if completion:
+                    once = self._run(label, 1)
+                    times[label].completion_s.append(once["completion_s"])
+                    times[label].native_s.append(once.get("native_s", once["completion_s"]))
+                more = self._run(label, REPEATS)
                 times[label].makespan_s.append(statistics.median(more["makespan_s"][-REPEATS:]))
         return times
 

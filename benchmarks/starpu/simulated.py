@@ -16,7 +16,7 @@ import itertools
 import statistics
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,12 +106,11 @@ class Replay:
         return max(end)
 
 
-def problems(files: Sequence[Path], platform: Path, apps: Sequence[str]) -> list[Problem]:
-    """Return the problems: of files, or of our applications on the emulated platform; memories without limit."""
+def problems(files: Sequence[Path], platform: Path, apps: Sequence[str]) -> Iterator[Problem]:
+    """Yield the problems: of files, or of our applications on the emulated platform."""
     if files:
-        found = [read_instance(path) for path in files]
+        yield from map(read_instance, files)
     else:
-        found = []
         with tempfile.TemporaryDirectory() as folder:
             store = Store(Path(folder) / "store")
             for name in apps:
@@ -119,8 +118,7 @@ def problems(files: Sequence[Path], platform: Path, apps: Sequence[str]) -> list
                 workflow = Workflow.of(app, app.Params(**APPS[name]), find_platform(str(platform)))
                 costs = CostModel.from_profile(profile_stage(workflow, store))
                 problem = build_problem(workflow.graph, workflow.platform, costs)
-                found.append(replace(problem, name=f"{name} {APPS[name]}"))
-    return [replace(p, memory_capacity_bytes=np.full(p.n_memories, -1, np.int64)) for p in found]
+                yield replace(problem, name=f"{name} {APPS[name]}")
 
 
 def main() -> int:
@@ -133,7 +131,9 @@ def main() -> int:
     parser.add_argument("--noise", type=float, default=0.03)
     parser.add_argument("--evaluations", type=int, default=3000)
     arguments = parser.parse_args()
-    for problem in problems(arguments.instances, arguments.platform, arguments.apps):
+    for given in problems(arguments.instances, arguments.platform, arguments.apps):
+        # The simulated policies know no memory limits.
+        problem = replace(given, memory_capacity_bytes=np.full(given.n_memories, -1, np.int64))
         print(f"{problem.name}: {problem.n_tasks} tasks on {problem.n_devices} devices, noise {arguments.noise:.0%}")
         schedule = planner("portfolio").plan(problem, budget=Budget(evaluations=arguments.evaluations))
         replay = Replay(problem, schedule)
