@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -44,7 +45,7 @@ def list_applications() -> list[Application]:
 
 
 def parse_params(app: Application, texts: Sequence[str]) -> BaseModel:
-    """Return the parameters of ``app`` from ``name=value`` texts; values are read as YAML scalars or lists.
+    """Return the parameters of ``app`` from ``name=value`` texts; values but texts are YAML scalars or lists.
 
     Raises :class:`ApplicationError` (one line) for a text without ``=``, a name that ``app`` does not have or
     gets twice, and a value out of bounds.
@@ -61,7 +62,8 @@ def parse_params(app: Application, texts: Sequence[str]) -> BaseModel:
         if name in values:
             raise ApplicationError(f"{app.name}: parameter {name!r} is given twice")
         try:
-            values[name] = yaml.safe_load(value)
+            # Text is taken as it is written: a file may be called "7", "on" or "a: b #1.png".
+            values[name] = value if _is_text(app.Params.model_fields[name].annotation) else yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ApplicationError(f"{app.name}: parameter {name!r}: {value!r} is not a value") from error
     try:
@@ -75,12 +77,22 @@ def parse_params(app: Application, texts: Sequence[str]) -> BaseModel:
         raise ApplicationError(f"{app.name}: {found}") from error
 
 
+def _is_text(annotation: object) -> bool:
+    """Return whether a parameter takes nothing but text: ``str``, a path, or one of several words."""
+    if get_origin(annotation) is Literal:
+        return all(isinstance(choice, str) for choice in get_args(annotation))
+    return annotation in (str, Path)
+
+
 def _load(name: str, path: str) -> Application:
     module, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ApplicationError(f"application {name!r}: cannot import {path!r}: {error}; check the path") from error
+    except Exception as error:  # a module may raise anything
+        kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
+        raise ApplicationError(
+            f"application {name!r}: cannot import {path!r}: {kind}{error}; check the path, or see --debug"
+        ) from error
     if not isinstance(found, Application):
         raise ApplicationError(
             f"application {name!r}: {path!r} is no application (name, summary, Params, build, check)"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,7 +90,7 @@ EvaluationsOption = Annotated[
 TimeBudgetOption = Annotated[
     float | None, typer.Option("--time-budget", min=0, help="Search budget in seconds (valid, not reproducible).")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the search.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
 RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="How often to run the program in one job.")]
 ProfileBudgetOption = Annotated[float, typer.Option("--profile-budget", min=0.1, help="Seconds to spend on timing.")]
 
@@ -231,8 +232,15 @@ def report_command(
     folder = Path(run) if run and Path(run).is_dir() else opened.find("runs", name) if name else None
     if folder is None or not (folder / "summary.json").exists():
         raise StoreError(f"no finished run {run or 'in ' + str(store)}; start one with `heterotask run APP`")
-    facts = json.loads((folder / "summary.json").read_text())
-    _print_json(facts | {"folder": str(folder)}) if as_json else print(facts_text(facts))
+    try:
+        facts = json.loads((folder / "summary.json").read_text())
+        text = facts_text(facts)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise StoreError(
+            f"{folder / 'summary.json'} is damaged or of another version ({reason}); run the application again"
+        ) from error
+    _print_json(facts | {"folder": str(folder)}) if as_json else print(text)
 
 
 @app.command("doctor")
@@ -364,19 +372,40 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, default=str))
 
 
+def _load_command(entry: EntryPoint) -> Callable[..., None]:
+    """Return a command of another package; one that cannot be loaded says so when it is used, and harms no other."""
+    try:
+        found: Callable[..., None] = entry.load()
+    except Exception as error:
+        reason = f"the command {entry.name!r} cannot be loaded ({type(error).__name__}: {error})"
+
+        def found() -> None:
+            raise MissingExtraError(f"{reason}; install the package that brings it again")
+
+        found.__doc__ = f"Not usable here: {reason}."
+    return found
+
+
 def main() -> None:
-    """Run the command line; an error of ours is one line on stderr and exit code 1."""
+    """Run the command line; an error of ours, or of the file system, is one line on stderr and exit code 1."""
     from heterotask_core.commands.register import register
 
     register(app)
     for entry in entry_points(group="heterotask.commands"):
-        app.command(entry.name)(entry.load())
+        app.command(entry.name)(_load_command(entry))
+    # Like Ctrl-C: what was started is ended and temporary files go, which the default would leave.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         app()
-    except HeteroTaskError as error:
+    except SystemExit as end:
+        if end.code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+            print("interrupted: everything that was started is ended, complete records are kept", file=sys.stderr)
+        raise
+    except (HeteroTaskError, OSError) as error:
         if "--debug" in sys.argv:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        lines = (line.strip() for line in str(error).splitlines())
+        print(f"error: {'; '.join(line for line in lines if line)}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -23,7 +23,7 @@ from heterotask_core.emulation import is_emulated, origin_of
 from heterotask_core.errors import ExecutionError, ProgramError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget, Progress
-from heterotask_core.planning.from_graph import build_problem
+from heterotask_core.planning.from_graph import build_problem, check_runnable
 from heterotask_core.planning.registry import planner as find_planner
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import CostModel, Overheads
@@ -101,9 +101,11 @@ def profile_stage(
 ) -> Profile:
     """Measure what the store lacks or holds stale, and return the whole profile of the workflow.
 
-    Emulated devices get times of this host divided by the speed-ups that the platform file gives.
+    Emulated devices get times of this host divided by the speed-ups that the platform file gives. Raises
+    :class:`~heterotask_core.errors.InfeasiblePlanError` before it measures when no device can run some task.
     """
     graph, platform = workflow.graph, workflow.platform
+    check_runnable(graph, platform)
     if is_emulated(d.kind for d in platform.devices):
         return emulated_profile(graph, platform, store, budget_s=budget_s, progress=progress)
     return profile(graph, platform, store, budget_s=budget_s, kernel_limit_s=kernel_limit_s, progress=progress)

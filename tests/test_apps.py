@@ -63,11 +63,34 @@ def test_what_is_no_application_is_refused(name, message):
     assert message in str(caught.value)
 
 
+def test_a_module_that_raises_is_refused_by_what_it_raises(tmp_path, monkeypatch):
+    (tmp_path / "raising_app_module.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    with pytest.raises(
+        ApplicationError, match=r"cannot import .*: ZeroDivisionError: division by zero; check the path"
+    ):
+        find_application("raising_app_module:APP")
+
+
 def test_parameters_are_read_as_values():
     assert parse_params(TOY, ["size=7", "sigma=2", "mode=b", "tiles=[1, 2]"]) == Params(
         size=7, sigma=2.0, mode="b", tiles=[1, 2]
     )
     assert parse_params(TOY, []) == Params()
+
+
+def test_text_is_taken_as_it_is_written(monkeypatch):
+    class Texts(BaseModel):
+        image: str = ""
+        folder: Path = Path()
+        switch: Literal["on", "off"] = "off"
+        count: int | None = None
+
+    monkeypatch.setattr(Toy, "Params", Texts)
+    texts = ["image=a: b #1.png", "folder=007", "switch=on", "count=null"]
+    assert parse_params(TOY, texts) == Texts(image="a: b #1.png", folder=Path("007"), switch="on", count=None)
+    assert parse_params(TOY, ["image=a=b"]) == Texts(image="a=b")
 
 
 @pytest.mark.parametrize(

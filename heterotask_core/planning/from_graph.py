@@ -142,6 +142,21 @@ def build_problem(
     )
 
 
+def check_runnable(graph: TaskGraph, platform: Platform) -> None:
+    """Raise :class:`InfeasiblePlanError` as :func:`build_problem` does when no device present can run some task.
+
+    Needs no costs: it is asked before anything is measured.
+    """
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    for task in graph:
+        key = (class_key(task), task.on)
+        if key in seen:
+            continue
+        seen.add(key)
+        if not any(_usable(task, device, platform, exact=graph.exact) for device in platform.devices):
+            raise InfeasiblePlanError(_no_variant(task, platform))
+
+
 def _neighbours(graph: TaskGraph, platform: Platform) -> Callable[[str, Device], float]:
     """Return (kernel, device) → the share of the host's other devices that compute while a task of it runs.
 

@@ -124,9 +124,11 @@ def measure_busy(
     *,
     rotate_bytes: int,
     limit_s: float,
+    end_s: float,
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Return rows (schema BUSY), and a note for each device that is not as fast as its equals.
 
+    Windows share the time until ``end_s`` (CLOCK_MONOTONIC), but each has ``WINDOW_S``.
     Raises :class:`ProfileError` naming kernel, variant and device of what fails or hangs.
     """
     rows: list[dict[str, Any]] = []
@@ -148,8 +150,9 @@ def measure_busy(
                 ),
             }
             children[name] = stack.enter_context(closing(Child(job, device, folder)))
-        for window in windows:
-            samples = _run_window(window, known, platform, children, numbers, limit_s)
+        for done, window in enumerate(windows):
+            share_s = (end_s - time.monotonic()) / (len(windows) - done)
+            samples = _run_window(window, known, platform, children, numbers, limit_s, share_s)
             rows += [_row(window.runs[n], n, known, samples[n]) for n in sorted(window.own) if samples[n]]
             notes |= _compare(window, samples)
     return rows, tuple(notes.values())
@@ -162,6 +165,7 @@ def _run_window(
     children: Mapping[str, Child],
     numbers: Mapping[str, Mapping[Identity, int]],
     limit_s: float,
+    share_s: float,
 ) -> dict[str, list[float]]:
     used = {name: (children[name], numbers[name][item.identity]) for name, item in window.runs.items()}
     for child, number in used.values():
@@ -170,7 +174,7 @@ def _run_window(
         _answer(child, window.runs[name], platform.device(name), limit_s)
     longest_s = max(float(known[i.identity]["median_s"]) for i in window.runs.values())
     start_s = time.monotonic() + LEAD_S
-    end_s = start_s + min(MAX_WINDOW_S, max(WINDOW_S, WINDOW_CALLS * longest_s))
+    end_s = start_s + max(WINDOW_S, min(MAX_WINDOW_S, WINDOW_CALLS * longest_s, share_s))
     for child, number in used.values():
         child.send(item=number, start_s=start_s, end_s=end_s)
     return {

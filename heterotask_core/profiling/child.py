@@ -78,16 +78,20 @@ class _Worker:
         for i, item in enumerate(self.job["items"]):
             if not item["companion"]:
                 classes.setdefault(item["class"], []).append(i)
+        left = sum(map(len, classes.values())) + self.job["items_after"]
         for key, members in classes.items():
             # The variant that won the kernel's last class goes first: then the others need few samples.
             for i in sorted(members, key=lambda i: self.job["items"][i]["variant"] != first.get(self.kernel(i))):
                 item = self.job["items"][i]
                 self.say(started=i)
+                # Other load may stretch a slice to twice its length; all together must end in time.
+                slice_s = min(self.job["slice_s"], max(0.0, self.job["end_s"] - time.monotonic()) / (2 * left))
+                left -= 1
                 try:
                     answer = time_item(
                         self.prepare(i),
                         sink=item["sink"],
-                        slice_s=self.job["slice_s"],
+                        slice_s=slice_s,
                         rival_s=fastest.get(key),
                         cores=self.job["cores"],
                     )
@@ -135,12 +139,14 @@ class _Worker:
                 except Exception as error:
                     self.say(error=f"{type(error).__name__}: {error}")
                 continue
-            samples, all_samples = [], []
+            samples: list[float] = []
+            all_samples: list[float] = []
             time.sleep(max(0.0, order["start_s"] - time.monotonic()))
-            while time.monotonic() < order["end_s"]:
+            while not all_samples or time.monotonic() < order["end_s"]:
                 before = account()
                 started, ended = prepared[order["item"]].once()
-                if started >= order["start_s"] and ended <= order["end_s"]:
+                # One that the window is too short for is better than none: the others computed during a part of it.
+                if not all_samples or (started >= order["start_s"] and ended <= order["end_s"]):
                     all_samples.append(ended - started)
                     if not is_disturbed(stolen_s(before, account(), cores=self.job["cores"]), ended - started):
                         samples.append(ended - started)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -43,6 +44,10 @@ KERNEL_LIMIT_S = 120.0
 """A kernel that gives no sample within this time is taken for hanging."""
 NOTABLE = 0.1
 """Share of disturbed samples from which a profile comes with a note."""
+EXTENSION = 2.0
+"""By how much other load may stretch the time budget."""
+WINDOWS_SHARE = 0.2
+"""Of the stretched budget, what is kept for the windows in which all devices compute."""
 START_LIMIT_S = 120.0
 """Start of a child, opening of its device, and each copy."""
 
@@ -78,8 +83,9 @@ def profile(
     kernel_limit_s: float = KERNEL_LIMIT_S,
     progress: Progress | None = None,
 ) -> Profile:
-    """Return the profile, measuring at most about ``budget_s`` seconds beside start-up and compilation.
+    """Return the profile, measuring about ``budget_s`` seconds at most, twice that where other load disturbs.
 
+    What starts and compiles counts: when time runs out, what is left gets its first call and three more.
     ``progress`` is called with (timings taken, timings to take). What was measured is kept even if a later
     timing fails. Raises :class:`ProfileError` naming kernel, variant and device of what failed, or gave no sample
     within ``kernel_limit_s``.
@@ -91,6 +97,7 @@ def profile(
     lacking = {(x.source, x.target) for x in platform.links} - set(record.links.select("source", "target").iter_rows())
     work = _Work(graph, platform, wanted, record, known, budget_s, kernel_limit_s, progress)
     if missing or lacking or work.windows():
+        store.prepare()
         with tempfile.TemporaryDirectory(prefix="heterotask-", dir=_scratch_folder(graph)) as name:
             work.run(Path(name), missing, lacking)
         save_record(store, platform, record)
@@ -148,6 +155,8 @@ class _Work:
         self.errors: list[str] = []
         self.notes: tuple[str, ...] = ()
         self._total = self._done = 0
+        self._end_s = 0.0
+        """When the budget, stretched, is spent (CLOCK_MONOTONIC)."""
         self._samples = [0, 0]
         """Disturbed samples, all samples."""
 
@@ -158,6 +167,7 @@ class _Work:
 
     def run(self, folder: Path, missing: list[Item], lacking: set[tuple[str, str]]) -> None:
         self._total = len(missing)
+        self._end_s = time.monotonic() + EXTENSION * self.budget_s
         companions = self._companions(lacking)
         tasks = [i.task for i in missing] + [i.task for i in companions.values()]
         self.files = capture_inputs(self.graph, [*tasks, *representatives(self.graph).values()], folder)
@@ -203,6 +213,7 @@ class _Work:
                     folder,
                     rotate_bytes=self.rotate_bytes,
                     limit_s=self.kernel_limit_s,
+                    end_s=self._end_s,
                 )
             except ProfileError as error:
                 self.errors.append(str(error))
@@ -247,6 +258,8 @@ class _Work:
             described.append(job_item(companion, self.files, companion=True))
         job = device_job(device, described, folder, rotate_bytes=self.rotate_bytes) | {
             "slice_s": self.budget_s / max(1, self._total),
+            "end_s": self._end_s - WINDOWS_SHARE * EXTENSION * self.budget_s,
+            "items_after": self._total - self._done - len(items),
             "link_sizes_bytes": sizes,
         }
         started = -1

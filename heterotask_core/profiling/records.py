@@ -14,7 +14,17 @@ import polars as pl
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.items import IDENTITY, Identity
 from heterotask_core.store import Store
-from heterotask_core.tables import BUSY, LINK_SAMPLES, LINKS, PAIRS, TIMING_SAMPLES, TIMINGS, Schema, read_table
+from heterotask_core.tables import (
+    BUSY,
+    LINK_SAMPLES,
+    LINKS,
+    PAIRS,
+    TIMING_SAMPLES,
+    TIMINGS,
+    Schema,
+    read_table,
+    write_table,
+)
 
 REMEDY = "delete its folder and run `heterotask profile` again"
 
@@ -82,7 +92,7 @@ def save_record(store: Store, platform: Platform, record: Record) -> None:
     models = sorted({d.model for d in platform.devices})
     with store.new_record("profiles", key, platform=key, devices=models) as target:
         for name, (file, _) in FILES.items():
-            getattr(record, name).write_parquet(target / file)
+            write_table(getattr(record, name), target / file)
 
 
 def fingerprint(timings: pl.DataFrame, links: pl.DataFrame, busy: pl.DataFrame, pairs: pl.DataFrame) -> str:

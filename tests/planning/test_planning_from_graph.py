@@ -8,7 +8,7 @@ import pytest
 from heterotask_core.errors import InfeasiblePlanError, ProfileError
 from heterotask_core.graph import TaskGraph, class_key
 from heterotask_core.kernel import Kernel, Variant
-from heterotask_core.planning.from_graph import build_problem
+from heterotask_core.planning.from_graph import build_problem, check_runnable
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
 from heterotask_core.profiling.costs import CostModel, Overheads
 
@@ -129,6 +129,9 @@ def test_a_kernel_without_variant_for_any_device_is_named():
         r"\(cpu, opencl\); its variants: cu \(cuda\); add a device with --devices$",
     ):
         build_problem(g, PLATFORM, costs(graph()))
+    with pytest.raises(InfeasiblePlanError, match=r"^kernel 'gpu_only' \(task 'gpu_only-0'\) has no usable variant"):
+        check_runnable(g, PLATFORM)
+    check_runnable(graph(), PLATFORM)
 
 
 def test_a_task_pinned_to_nothing_here_is_named():
