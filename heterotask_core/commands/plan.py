@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,8 +29,10 @@ from heterotask_core.cli import (
     _plan_line,
     _print_json,
 )
-from heterotask_core.planning.base import Budget, Progress
-from heterotask_core.planning.problem import Problem
+
+if TYPE_CHECKING:
+    from heterotask_core.planning.base import Budget, Progress
+    from heterotask_core.planning.problem import Problem
 
 InstanceOption = Annotated[Path | None, typer.Option("--instance", help="Plan a heterotask-instance/1 file instead.")]
 

@@ -19,6 +19,7 @@ try:
 except SystemExit as end:
     assert not end.code, end.code
 print("HEAVY", sorted({"prefect", "skopt", "fastapi", "sqlalchemy"} & set(sys.modules)))
+print("LIGHT", "numpy" not in sys.modules and "pydantic" not in sys.modules)
 """
 
 
@@ -27,7 +28,14 @@ def _heavy(*argv, cwd):
         [sys.executable, "-c", PROBE, json.dumps(argv)], cwd=cwd, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    return done.stdout.splitlines()[-2]
+
+
+def test_help_and_the_commands_that_it_lists_import_nothing_heavy(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, '["--help"]'], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    assert done.stdout.splitlines()[-2:] == ["HEAVY []", "LIGHT True"]
 
 
 @pytest.mark.mpi

@@ -92,7 +92,7 @@ def test_a_run_through_prefect_shows_progress_and_result(site):
     assert "100 %:" in done.stderr
     assert "check passed" in done.stderr
     assert "| planner | portfolio |" in done.stdout
-    refused = site.run(*command[:4], "--via-prefect", "canny/run")
+    refused = site.run(*command[:3], "--via-prefect", "canny/run")
     assert refused.returncode == 1
     assert "is not one of heat" in refused.stderr
     failed = site.run("heterotask", "run", "flows_app:NONE", "--via-prefect", "pipeline/pipeline")
