@@ -60,7 +60,7 @@ def _table(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         f"{'arm':18} {'makespan ms':>12} {'regret, median':>15} {'95 % interval':>18} {'p90':>8} "
         f"{'noiseless':>10} {'p90':>8} {'to half':>8} {'seconds':>8}"
     )
-    for arm in ORDER:
+    for arm in (name for name in ORDER if name in rows[0]["makespan_s"]):
         regret = _regret(rows, arm)
         centre, low, high = interval(regret)
         half = [r["half"][arm] for r in rows if arm in r["half"]]
@@ -71,7 +71,8 @@ def _table(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{np.median(_true_regret(rows, arm)):10.2%} {np.percentile(_true_regret(rows, arm), 90):8.2%} "
             f"{f'{np.median(half):.3g}' if half else '-':>8} {f'{np.median(seconds):.1f}' if seconds else '-':>8}"
         )
-    for arm in ("random overheads", "BO only", "regression", "list plans"):
+    others = ("random overheads", "BO only", "regression", "list plans")
+    for arm in (name for name in others if name in rows[0]["makespan_s"]):
         gains = [r["makespan_s"]["regression + BO"] / r["makespan_s"][arm] - 1.0 for r in rows]
         mean, low, high = interval(gains, np.mean)
         yield f"regression + BO against {arm}: {mean:+.2%} (95 % interval {low:+.2%} to {high:+.2%}, paired by draw)"
