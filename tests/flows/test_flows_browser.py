@@ -23,6 +23,8 @@ CHART = "Array.from(document.images).some(i => i.src.startsWith('data:image/svg'
 @pytest.fixture(scope="module")
 def finished(site):
     """A site and a finished run."""
+    if not (site.home / "heterotask-server.pid").exists():
+        site.deploy()
     run = site.start("heat/run", FORM | {"store": str(site.store)})
     assert site.ended(run) == "COMPLETED"
     return site, run

@@ -24,9 +24,8 @@ from heterotask_core.errors import StoreError
 pytestmark = [
     pytest.mark.prefect,
     pytest.mark.mpi,
-    # Prefect leaves sockets and event loops of its temporary server to the garbage collector.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # Prefect leaves connections to its temporary server to the garbage collector; files of ours do not match.
+    pytest.mark.filterwarnings("ignore:unclosed (<socket|event loop|transport|<ssl|database):ResourceWarning"),
 ]
 
 APP = f"{flows_app.__name__}:TINY"
