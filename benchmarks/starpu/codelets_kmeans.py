@@ -1,4 +1,7 @@
-"""k-means' CPU codelets: the jitted cores of our Numba variants; the mean of a few numbers likewise."""
+"""k-means' CPU codelets: the jitted cores of our Numba variants; the mean of a few numbers likewise.
+
+The first centres are chosen through a callback: that takes tens of milliseconds, which must count on both sides.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from codelets import Call, Host, compiled, native, output_name
 
 from heterotask_core.graph import Task
 from kernels.kmeans.cpu_variants import _accumulate, _add, _assign
-from kernels.kmeans.pixels import pixels, start_centres
+from kernels.kmeans.pixels import pixels
 
 GRAPH = "kernels.kmeans.graph"
 
@@ -89,14 +92,6 @@ def load(task: Task, host: Host) -> Call:
     """A block of pixels."""
     start, count = task.params["start"], task.shapes()["block"][0]
     return host.load([pixels(task.params["picture"])[start : start + count]])
-
-
-@native(GRAPH, "seed")
-def seed(task: Task, host: Host) -> Call:
-    """The first centres."""
-    (item,) = (a.item for a in task.arguments)
-    centres = start_centres(task.params["picture"], item.shape[0], task.params["seed"])
-    return host.load([np.ascontiguousarray(centres, item.dtype)])
 
 
 @native(GRAPH, "accumulate", "assign", "update")
