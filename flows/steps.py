@@ -17,7 +17,7 @@ from prefect.logging import get_run_logger
 from calibration.journal import overheads_to_json
 from flows.artifacts import artifact_key, publish_calibration, publish_run
 from flows.orphan import end_with_worker
-from flows.params import CalibrateParams, PlanParams, ProfileParams, WorkflowParams
+from flows.params import CalibrateParams, NightlyParams, PlanParams, ProfileParams, WorkflowParams
 from flows.progress import ProgressFeed, rank_lines_to
 from flows.reconcile import host_tag
 from heterotask_core.errors import ExecutionError, LaunchError
@@ -118,12 +118,16 @@ def check_step(config: WorkflowParams, run: str) -> None:
 
 @task(name="calibrate", cache_policy=NO_CACHE)
 def calibrate_step(config: CalibrateParams) -> dict[str, Any]:
-    """Calibrate the workflow, publish the outcome, and return it with the overheads to plan with."""
+    """Calibrate the workflow, publish the outcome, and return it with the overheads to plan with.
+
+    At night only if the plan in use is no longer as fast as it was accepted.
+    """
     # Imported here: scikit-optimize takes seconds, and the other flows do without it.
     from calibration.application import calibrate_workflow
+    from calibration.nightly import nightly
 
     workflow, store, logger = config.workflow(), config.open_store(), get_run_logger()
-    result = calibrate_workflow(
+    result = (nightly if isinstance(config, NightlyParams) else calibrate_workflow)(
         workflow,
         store,
         evaluations=config.evaluations,
