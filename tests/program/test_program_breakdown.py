@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_cases import random_program
 
 from heterotask_core.report.breakdown import critical_path, decompose
+from heterotask_core.report.summary import summarise
 from heterotask_core.simulate import simulate
+from heterotask_core.trace import trace_table
 
 
 @settings(max_examples=60, deadline=None)
@@ -35,3 +40,31 @@ def test_parts_of_the_makespan_and_of_the_critical_path_sum_up_to_it(seed, n_nod
         return  # transfers follow the posting of the one before, which the gaps move too
     overheads = [step.gap_s for step in path.steps if step.why is not None]
     assert overheads == pytest.approx([gaps[step.op] for step in path.steps if step.why is not None], abs=1e-12)
+
+
+def covered(intervals):
+    """Length of a union of intervals, by counting at which of their ends one is open."""
+    ends = sorted({end for interval in intervals for end in interval})
+    return sum(b - a for a, b in pairwise(ends) if any(x <= a and b <= y for x, y in intervals))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_device_is_busy_while_any_of_its_ops_runs_and_never_more_than_all_the_time(seed):
+    # A queue's driver may start an op before the one ahead of it has ended.
+    program, _ = random_program(seed, n_nodes=1)
+    rng = np.random.default_rng(seed)
+    start_s = simulate(program).start_s
+    kernels = program.op_task >= 0
+    start_s = start_s - start_s[kernels].min()
+    finish_s = start_s + rng.uniform(1e-4, 1e-2, program.n_ops)
+    trace = trace_table(program, start_s, finish_s, origin="measured")
+    found = summarise(program, trace)
+    for device, share in found.utilisation.items():
+        ops = trace.filter(pl.col("lane") == f"{device}.compute")
+        kernels_only = ops.filter(pl.col("kind") == "kernel")
+        busy_s = covered(kernels_only.select("start_s", "finish_s").rows())
+        assert share <= 1.0 + 1e-12
+        assert share * found.window_s <= busy_s + 1e-12
+        if len(ops) == len(kernels_only):  # copies inside a memory count as transfer wait, also while a kernel runs
+            assert share * found.window_s == pytest.approx(busy_s, abs=1e-12)
