@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from heterotask_core.runtime.devices.base import Backend
 
 PAIR_BYTES = 4 << 20
+LEAST_SHARE = 0.25
+"""Of its equal share of the budget, what an item has when others have taken too long."""
 
 
 def main(path: str) -> None:
@@ -84,8 +86,10 @@ class _Worker:
             for i in sorted(members, key=lambda i: self.job["items"][i]["variant"] != first.get(self.kernel(i))):
                 item = self.job["items"][i]
                 self.say(started=i)
-                # Other load may stretch a slice to twice its length; all together must end in time.
-                slice_s = min(self.job["slice_s"], max(0.0, self.job["end_s"] - time.monotonic()) / (2 * left))
+                # Other load may stretch a slice to twice its length; all together must end in time, as far as a
+                # late start and long compilations leave some.
+                share_s = (self.job["end_s"] - time.monotonic()) / (2 * left)
+                slice_s = max(LEAST_SHARE * self.job["slice_s"], min(self.job["slice_s"], share_s))
                 left -= 1
                 try:
                     answer = time_item(

@@ -85,7 +85,7 @@ def profile(
 ) -> Profile:
     """Return the profile, measuring about ``budget_s`` seconds at most, twice that where other load disturbs.
 
-    What starts and compiles counts: when time runs out, what is left gets its first call and three more.
+    What starts and compiles counts: when time runs out, what is left gets a quarter of its share, or four calls.
     ``progress`` is called with (timings taken, timings to take). What was measured is kept even if a later
     timing fails. Raises :class:`ProfileError` naming kernel, variant and device of what failed, or gave no sample
     within ``kernel_limit_s``.

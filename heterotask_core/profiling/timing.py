@@ -115,7 +115,7 @@ def time_item(prepared: Prepared, *, sink: bool, slice_s: float, rival_s: float 
             slow = rival_s is not None and median_interval(kept)[0] > HOPELESS * rival_s
             if slow or settled(kept) or late_s > 0.0:
                 break
-        elif len(samples) >= 2 and late_s > slice_s:
+        elif len(samples) >= 3 and late_s > slice_s:
             break
     return {"cold_s": prepared.cold_s, "warm_ups": warm_ups, "samples": samples, "disturbed": disturbed}
 

@@ -11,7 +11,7 @@ from heterotask_core.profiling.timing import time_item
 from heterotask_core.store import Store
 
 
-def test_without_time_left_a_variant_is_called_three_times():
+def test_without_time_left_a_variant_is_called_four_times():
     calls = []
 
     def once():
@@ -19,8 +19,8 @@ def test_without_time_left_a_variant_is_called_three_times():
         return calls[-1], calls[-1] + 0.5
 
     found = time_item(SimpleNamespace(once=once, cold_s=9.0), sink=False, slice_s=0.0, rival_s=None, cores=1)
-    assert (found["cold_s"], found["warm_ups"], found["samples"]) == (9.0, 1, [0.5, 0.5])
-    assert len(calls) == 3
+    assert (found["cold_s"], found["warm_ups"], found["samples"]) == (9.0, 1, [0.5, 0.5, 0.5])
+    assert len(calls) == 4
 
 
 def test_when_the_budget_is_spent_everything_is_measured_all_the_same(tmp_path, monkeypatch):
@@ -29,7 +29,7 @@ def test_when_the_budget_is_spent_everything_is_measured_all_the_same(tmp_path, 
     graph, store = pk.small_graph(), Store(tmp_path)
     found = profile(graph, platform(), store, budget_s=1e-9)
     assert (found.measured, len(found.busy)) == (4, 4)
-    assert found.timings["count"].max() <= 2
+    assert found.timings["count"].max() <= 3
     assert found.busy["count"].to_list() == [1] * 4
     again = profile(graph, platform(), store, budget_s=1e-9)
     assert (again.measured, again.fingerprint) == (0, found.fingerprint)
