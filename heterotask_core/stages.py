@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from heterotask_core.app import Application, CheckResult
 from heterotask_core.emulation import is_emulated, origin_of
-from heterotask_core.errors import ExecutionError, ProgramError, StoreError
+from heterotask_core.errors import CalibrationError, ExecutionError, ProgramError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.from_graph import build_problem, check_runnable
@@ -165,6 +165,8 @@ def incumbent_overheads(workflow: Workflow, store: Store) -> Overheads:
         return Overheads(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(f"{path} is damaged ({error}); delete {folder} and calibrate again") from error
+    except CalibrationError as error:
+        raise CalibrationError(f"{path}: {error}; correct it, or delete {folder} and calibrate again") from None
 
 
 def load_plan(folder: Path, workflow: Workflow) -> Plan:

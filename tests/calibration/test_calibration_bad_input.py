@@ -1,0 +1,86 @@
+"""What is refused before anything is measured, with what is wrong and where."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+from calibration_toy import ToyEvaluator
+
+from calibration.estimate import estimate_overheads
+from calibration.prior import DEFAULT_PRIOR, FAMILIES, Prior
+from heterotask_core.errors import CalibrationError, StoreError
+from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
+from heterotask_core.profiling.costs import Overheads
+from heterotask_core.stages import incumbent_overheads
+from heterotask_core.store import Store
+from heterotask_core.tables import TRACE
+
+
+@pytest.fixture
+def incumbent(tmp_path):
+    """Write an incumbent's file and read it."""
+    store, workflow = Store(tmp_path / "store"), SimpleNamespace(key="w")
+
+    def read(text):
+        with store.new_record("calibrations", "w") as folder:
+            (folder / "incumbent.json").write_text(text)
+        return incumbent_overheads(workflow, store)
+
+    return read
+
+
+def test_overheads_out_of_bounds_in_a_file_are_refused_by_file_name_and_bounds(incumbent):
+    assert incumbent(json.dumps({"dispatch_s": {"cpu": 0.5}})) == Overheads(dispatch_s={"cpu": 0.5})
+    with pytest.raises(
+        CalibrationError, match=r"incumbent\.json: overhead dispatch_s\['cpu'\] is 5.0; it must be between 0.0 and 1.0"
+    ):
+        incumbent(json.dumps({"dispatch_s": {"cpu": 5.0}}))
+    with pytest.raises(CalibrationError, match=r"incumbent\.json: overhead link_scale\['network'\] is nan"):
+        incumbent('{"link_scale": {"network": NaN}}')
+    with pytest.raises(StoreError, match=r"incumbent\.json is damaged"):
+        incumbent('{"launch": 1}')
+
+
+def test_traces_of_another_device_or_without_kernels_are_refused():
+    evaluator = ToyEvaluator()
+    trace = evaluator.measure(evaluator.plan(Overheads())[0], 1)[1]
+    with pytest.raises(CalibrationError, match="names device 'ocl0', which this platform does not have"):
+        estimate_overheads([(trace, Overheads())], device_kinds={"cpu0": "cpu"}, link_kinds={})
+    with pytest.raises(CalibrationError, match="hold no kernel run"):
+        estimate_overheads([(pl.DataFrame([], schema=TRACE), Overheads())], device_kinds={"cpu0": "cpu"}, link_kinds={})
+
+
+def test_a_prior_needs_ranges_with_sources(tmp_path):
+    path = tmp_path / "prior.yaml"
+    text = DEFAULT_PRIOR.read_text()
+    for wrong, what in (
+        (text.replace("low: 5.0e-6, high: 5.0e-4", "low: 5.0e-3, high: 5.0e-4"), r"additive\.gpu_launch_s.*no range"),
+        (text.replace('source: "set: one op in a thousand"', 'source: ""'), r"noise\.straggler_share\.source"),
+        ("known: {", "is no prior"),
+    ):
+        path.write_text(wrong)
+        with pytest.raises(CalibrationError, match=what):
+            Prior.read(path)
+    with pytest.raises(CalibrationError, match="is no prior"):
+        Prior.read(Path("nowhere.yaml"))
+
+
+def test_truths_are_seeded_and_null_hides_nothing():
+    prior = Prior.read(DEFAULT_PRIOR)
+    gpus = [f"n0.gpu{g}" for g in range(4)]
+    platform = Platform(
+        (Node("n0", "h"),),
+        (Memory("n0", "n0"), *(Memory(g, "n0") for g in gpus)),
+        tuple(Device(g, "emulated", "n0", g, "made", emulates="cuda") for g in gpus),
+        tuple(Link("n0", g, "host_to_device", 1e-5, 1e10) for g in gpus),
+    )
+    first, again = ([prior.draw_truth(f, platform, np.random.default_rng(3)) for f in FAMILIES] for _ in range(2))
+    assert first == again
+    additive, interference, null = first
+    assert (null.overheads, null.interference, null.link_sharing) == (Overheads(), {}, 0.0)
+    assert 5e-6 <= additive.overheads.dispatch_s["cuda"] <= 5e-4
+    assert len(set(interference.shared_links.values())) == 2
+    assert null.op_noise == 0.03
