@@ -200,10 +200,14 @@ def run_command(
         if time_budget is not None:
             raise typer.BadParameter("a deployed flow counts evaluations; give --evaluations instead of --time-budget")
         raise typer.Exit(_trigger(via_prefect, application, param or [], options, as_json=as_json))
+    from heterotask_core.planning.registry import planner as find_planner
     from heterotask_core.report.text import platform_text
     from heterotask_core.stages import plan_stage, profile_stage
 
     workflow, opened = open_workflow(application, param, devices, nodes, store)
+    # What is wrong with the last steps is said before the first one.
+    find_planner(planner)
+    _require_launcher([node.host for node in workflow.platform.nodes])
     if not as_json:
         print(platform_text(workflow.platform))
     with _progress("profiling", quiet=as_json) as advance:
@@ -276,6 +280,15 @@ def open_workflow(
     found = find_application(application)
     params = parse_params(found, param or [])
     return Workflow.of(found, params, find_platform(devices, nodes=nodes)), Store(store)
+
+
+def _require_launcher(hosts: list[str]) -> None:
+    """Raise :class:`~heterotask_core.errors.LaunchError` if ranks cannot be started on ``hosts``."""
+    from heterotask_core.runtime.launch.base import is_here
+    from heterotask_core.runtime.launch.choose import choose_launcher
+
+    elsewhere = () if all(is_here(host) for host in hosts) else hosts
+    choose_launcher(hosts=hosts).command(n_ranks=len(hosts), argv=["true"], hosts=elsewhere)
 
 
 def _trigger(deployment: str, application: str, param: list[str], options: dict[str, Any], *, as_json: bool) -> int:
