@@ -70,11 +70,11 @@ def platform() -> Platform:
         memories=(*(Memory(n, n) for n in names), *(Memory(g, n, 80 * GIB, 512) for n, g in gpus)),
         devices=(
             *(
-                Device(f"{n}.cpu{k}", "emulated", n, n, "emulated core", emulates="cpu")
+                Device(f"{n}.cpu{k}", "emulated", n, n, "emulated core", core_ids=(k,), emulates="cpu")
                 for n in names
                 for k in range(CORES)
             ),
-            *(Device(g, "emulated", n, g, "emulated gpu", emulates="cuda") for n, g in gpus),
+            *(Device(g, "emulated", n, g, "emulated gpu", core_ids=(CORES,), emulates="cuda") for n, g in gpus),
         ),
         links=tuple(links),
     )

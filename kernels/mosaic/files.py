@@ -204,6 +204,8 @@ def _tangent(header: Any, path: Path, rows: int, columns: int) -> tuple[Tangent,
         (float(cx), float(cy)),
         ((float(cd[0, 0]), float(cd[0, 1])), (float(cd[1, 0]), float(cd[1, 1]))),
     )
+    if not tangent.scale > 0.0:
+        raise ApplicationError(f"{name} has a WCS of no extent (CD1_1 … CD2_2 are singular); correct its header")
     rays = tangent.to_rays() @ np.array([x, y, np.ones_like(x)])
     rays /= np.linalg.norm(rays, axis=0)
     expected = np.array([direction(a, b) for a, b in zip(lon, lat, strict=True)]).T
