@@ -62,7 +62,7 @@ def calibrate(config: CalibrateParams) -> dict[str, Any]:
 
 @flow(name="nightly")
 def nightly(config: NightlyParams) -> dict[str, Any] | State[Any]:
-    """Calibrate, unless the last calibration is fresh and still holds, or the host is busy."""
+    """Calibrate if the plan in use has drifted; skip where that was looked at lately, or the host is busy."""
     mark_host()
     reason = reason_to_skip(config)
     if reason is not None:

@@ -15,7 +15,7 @@ from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 
 from calibration.journal import overheads_to_json
-from flows.artifacts import artifact_key, publish_calibration, publish_run
+from flows.artifacts import artifact_key, publish_calibration, publish_drift, publish_run
 from flows.orphan import end_with_worker
 from flows.params import CalibrateParams, NightlyParams, PlanParams, ProfileParams, WorkflowParams
 from flows.progress import ProgressFeed, rank_lines_to
@@ -144,5 +144,7 @@ def calibrate_step(config: CalibrateParams) -> dict[str, Any]:
         "predicted_s": result.predicted_s,
         "measured_s": result.measured_s,
     }
+    if isinstance(config, NightlyParams):
+        publish_drift(config.app, result.text)
     publish_calibration(config.app, store.folder("calibrations", workflow.key), facts)
     return facts | {"overheads": overheads_to_json(result.overheads)}
