@@ -178,7 +178,7 @@ def gap(w, lanes, first, last, t, duration):  # type: ignore[no-untyped-def]
     return t
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
     """Do as :func:`gap`, around the planned moves from ``first_plan`` on too."""
     while True:
@@ -198,7 +198,7 @@ def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: igno
         t = w.plan_finish[h - 1]
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
     """Reserve an interval of a lane; intervals with nothing usable between them become one. False: no room."""
     if finish <= start:
@@ -281,7 +281,7 @@ def _plan_hop(w, at, version, link, start, finish):  # type: ignore[no-untyped-d
     w.plan_finish[at] = finish
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Return (arrival, start, link) of the earliest single hop (tie: lower source); link −1 if there is none."""
     n = a.n_memories
@@ -306,7 +306,7 @@ def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     return best, best_start, best_link
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Do as :func:`route` with single hops only."""
     best, start, link = _direct(a, w, version, memory, first_plan)
@@ -316,7 +316,7 @@ def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-
     return best
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Plan the earliest route of a version to a memory that has none; return its arrival, infinite without one.
 
@@ -446,7 +446,7 @@ def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def
     return best
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def inputs_arrive(a, w, task, memory, since, first_plan):  # type: ignore[no-untyped-def]
     """Plan the transfers of a task's inputs to a memory; return when the last is there, at least ``since``."""
     for k in range(a.input_ptr[task], a.input_ptr[task + 1]):
@@ -460,7 +460,7 @@ def inputs_arrive(a, w, task, memory, since, first_plan):  # type: ignore[no-unt
     return since
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def least_arrivals(a, w, task, since):  # type: ignore[no-untyped-def]
     """Set ``least_s`` to a lower bound of when the task's inputs are in each memory: no lane is busy."""
     n = a.n_memories
@@ -483,7 +483,7 @@ def least_arrivals(a, w, task, since):  # type: ignore[no-untyped-def]
             w.least_s[m] = max(w.least_s[m], w.reach_s[m])
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def carry_out(a, w, first, last):  # type: ignore[no-untyped-def]
     """Turn planned moves into moves: hold their lanes, note the copies. False if the workspace is too small."""
     for h in range(first, last):
@@ -505,7 +505,7 @@ def carry_out(a, w, first, last):  # type: ignore[no-untyped-def]
     return True
 
 
-@nb.njit(cache=True, forceinline=True)
+@nb.njit(cache=True)
 def occupy(a, w, task, p, start, finish):  # type: ignore[no-untyped-def]
     """Hold the lanes of the device and note what the task makes. False if the workspace is too small."""
     for i in range(a.device_lane_ptr[p], a.device_lane_ptr[p + 1]):
