@@ -6,7 +6,6 @@ is an entrypoint; nothing here has to be changed for a new application.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from flows.flows import run_pipeline
 from flows.params import PipelineParams
 from heterotask_core.app import Application
-from heterotask_core.apps import find_application, list_applications
+from heterotask_core.apps import find_application, list_applications, param_text
 from heterotask_core.errors import ApplicationError
 
 DEPLOYMENT = "run"
@@ -43,7 +42,7 @@ def form_of(app: Application) -> type[BaseModel]:
 def pipeline_params(app: Application, form: BaseModel) -> PipelineParams:
     """Return what the pipeline takes for a filled-in form; the application's own rules are checked there."""
     values = form.model_dump(mode="json")
-    texts = [f"{name}={json.dumps(values[name])}" for name in app.Params.model_fields]
+    texts = [param_text(app, name, values[name]) for name in app.Params.model_fields]
     rest = {name: values[_ours(app, name)] for name in PipelineParams.model_fields if name not in _OWN}
     return PipelineParams(app=app.name, app_params=texts, **rest)
 

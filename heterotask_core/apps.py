@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -75,6 +76,13 @@ def parse_params(app: Application, texts: Sequence[str]) -> BaseModel:
             for item in error.errors()
         )
         raise ApplicationError(f"{app.name}: {found}") from error
+
+
+def param_text(app: Application, name: str, value: object) -> str:
+    """Return ``name=value`` as :func:`parse_params` reads it; ``value`` as JSON has it."""
+    if _is_text(app.Params.model_fields[name].annotation):
+        return f"{name}={value}"
+    return f"{name}={json.dumps(value)}"
 
 
 def _is_text(annotation: object) -> bool:

@@ -1,6 +1,7 @@
 """The pipeline as Prefect runs it: real server, real MPI job, steps as task runs, artifacts."""
 
 import json
+import logging
 
 import flows_app
 import numpy as np
@@ -93,6 +94,8 @@ def test_the_run_has_its_artifacts(ran):
 
 
 def test_what_ranks_print_is_in_the_log_with_rank_and_node(ran):
+    for handler in logging.getLogger("prefect.flow_runs").handlers:
+        handler.flush()
     wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[ran[0].state_details.flow_run_id]))
     with get_client(sync_client=True) as client:
         messages = [line.message for line in client.read_logs(wanted, limit=200)]
