@@ -7,6 +7,7 @@ returns a list of everything that is not as it should be.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -221,10 +222,12 @@ def _run_case(case: Case, folder: Path, *, quick: bool) -> list[str]:
     broken_s = None
     deadline_s = time.monotonic() + 120
     while process.poll() is None and not (folder / "result.json").exists():
-        for path in [*(folder / "tmp").glob("*/rank-*.json"), *(folder / "tmp").glob("*/job.json")]:
-            facts = _read(path)
-            shared |= set(facts.get("shm", ())) | set(facts.get("arenas", {}).values())
-        started = list((folder / "disk").glob("store/runs/.*/started"))
+        # Unlike Path.glob, glob.glob passes over folders that are being removed meanwhile.
+        for name in ("rank-*.json", "job.json"):
+            for path in glob.glob(str(folder / "tmp" / "*" / name)):  # noqa: PTH207
+                facts = _read(Path(path))
+                shared |= set(facts.get("shm", ())) | set(facts.get("arenas", {}).values())
+        started = glob.glob(str(folder / "disk" / "store" / "runs" / ".*" / "started"))  # noqa: PTH207
         if broken_s is None and started:
             broken_s = time.monotonic()
             if case.breaks is not None:
