@@ -20,6 +20,10 @@ lint: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt heterotask_core/runtime/_native.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all,dev]'
+	@echo "compiling the planner, once, in about a minute"
+	$(BIN)/python -c "from heterotask_core.planning.base import Budget; \
+	    from heterotask_core.planning.portfolio import PORTFOLIO; \
+	    from heterotask_core.planning.search import warm_up; PORTFOLIO.plan(warm_up(), budget=Budget(evaluations=10))"
 	touch $(STAMP)
 
 gpu-check: $(STAMP)
