@@ -30,7 +30,7 @@ def calibrate(starpu: Starpu, folder: Path) -> Starpu:
     """
     expected: dict[str, dict[str, float]] = {}
     # Models are files of one process at a time, and nodes are equal: one node learns for all.
-    alone = replace(starpu, ranks=[], library=build())
+    alone = replace(starpu, ranks=[], binary=build())
     for _ in range(MOST_PROCESSES):
         answer = alone.run(CALIBRATING, folder, repeats=ENOUGH + 2, calibrate=1, models=True)
         expected = answer["expected"]

@@ -46,14 +46,14 @@ class Call:
 class Host:
     """What tasks need from this process: the C functions, the results' folder, and memory that must stay alive."""
 
-    library: ctypes.CDLL
+    functions: ctypes.CDLL
     folder: Path
     errors: list[str] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
 
     def function(self, name: str) -> int:
         """Return the address of a function of the C library."""
-        return ctypes.cast(getattr(self.library, name), ctypes.c_void_p).value or 0
+        return ctypes.cast(getattr(self.functions, name), ctypes.c_void_p).value or 0
 
     def address(self, array: Array) -> int:
         """Return the address of an array, which is kept alive."""

@@ -53,7 +53,7 @@ def _pointer(name: str) -> int:
 
 def _hand_over(host: Host) -> None:
     for which, name in enumerate(NAMES):
-        host.library.native_blas(ctypes.c_int(which), ctypes.c_void_p(_pointer(name)))
+        host.functions.native_blas(ctypes.c_int(which), ctypes.c_void_p(_pointer(name)))
 
 
 @native(GRAPH, "load")

@@ -60,7 +60,7 @@ class Starpu:
     application: str
     params: dict[str, Any]
     devices: Devices
-    library: Path
+    binary: Path
     home: Path
     seconds: dict[str, float] = field(default_factory=dict)
     speedup: dict[str, float] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Starpu:
             "policy": setting.policy,
             "repeats": repeats,
             "folder": str(folder.resolve()),
-            "library": str(self.library),
+            "binary": str(self.binary),
             "seconds": self.seconds,
             "speedup": self.speedup,
             "fastest": self.fastest,

@@ -2,7 +2,7 @@
 
     python benchmarks/starpu/worker.py SPEC.json
 
-SPEC: application, params, opencl (number of devices), policy, repeats, folder (results), library, synchronous,
+SPEC: application, params, opencl (number of devices), policy, repeats, folder (results), binary, synchronous,
 seconds (kernel → seconds on a CPU, for priorities), speedup (kernel → CPU time over OpenCL time), fastest (kernel →
 OpenCL variant), models (whether to tell what StarPU's models expect), ranks (MPI rank of each task; empty: no MPI).
 StarPU's own variables are set by the caller.
@@ -62,7 +62,7 @@ def class_medians(graph: TaskGraph, duration_s: Any, ran: Any) -> dict[str, floa
 def main() -> None:
     """Run what the file asks for."""
     spec = json.loads(Path(sys.argv[1]).read_text())
-    library = load_library(Path(spec["library"]))
+    library = load_library(Path(spec["binary"]))
     app = find_application(spec["application"])
     import_module(f"codelets_{app.name}")
     graph = app.build(app.Params(**spec["params"]))
