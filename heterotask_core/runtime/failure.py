@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,18 @@ def errors_of(folder: Path) -> list[str]:
     return [failure["message"] + rank_output(folder, failure["rank"]) for failure in failures]
 
 
-def died(ranks: Sequence[RankRole], dead: Sequence[int], lanes: Sequence[Lane], folder: Path, launcher: str) -> str:
-    """Return the message for ranks that ended without being done; ``launcher`` is what it has printed."""
+def died(
+    ranks: Sequence[RankRole],
+    dead: Sequence[int],
+    lanes: Sequence[Lane],
+    folder: Path,
+    launcher: str,
+    signals: Mapping[int, int],
+) -> str:
+    """Return the message for ranks that ended without being done.
+
+    ``launcher``: what it has printed; ``signals``: rank → the signal that ended it, as far as it was seen.
+    """
     names = []
     for rank in dead:
         running = [lane["op"] for lane in lanes if lane["rank"] == rank and lane.get("running")]
@@ -75,7 +86,9 @@ def died(ranks: Sequence[RankRole], dead: Sequence[int], lanes: Sequence[Lane], 
     ]
     found = _SIGNAL.search(launcher) if len(dead) == 1 else None
     how = "was killed or crashed"
-    if found is not None:
+    if len(dead) == 1 and dead[0] in signals:
+        how = f"was ended by signal {signals[dead[0]]} ({signal.strsignal(signals[dead[0]])})"
+    elif found is not None:
         number, word = (found[1], found[2]) if found[1] else (found[4], found[3])
         how = f"was ended by signal {number} ({word})"
     hint = "if it was killed for lack of memory, dmesg tells"

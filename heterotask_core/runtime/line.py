@@ -42,6 +42,8 @@ class AgentState:
     traced: bool = False
     dead: tuple[int, ...] = ()
     """Ranks of its node that ended first without being done."""
+    signals: dict[int, int] = field(default_factory=dict)
+    """Of ranks of its node, the signal that ended them, as far as it was seen."""
     report: dict[str, Any] | None = None
     gone: bool = False
     """The line broke although the agent had not said that it was done."""
@@ -149,6 +151,7 @@ class Line:
                 if name in message:
                     setattr(state, name, message[name])
             state.dead = state.dead or tuple(message.get("dead", ()))
+            state.signals |= {int(rank): int(number) for rank, number in message.get("signals", ())}
         except (ValueError, KeyError, TypeError):
             return False
         return True

@@ -78,7 +78,7 @@ class Lookout:
             now_s = time.monotonic()
             if self._watch.first_dead != told_dead or now_s - beaten_s >= BEAT_S:
                 told_dead, beaten_s = self._watch.first_dead, now_s
-                self._say(**self._beat(), dead=list(told_dead))
+                self._say(**self._beat(), dead=list(told_dead), signals=list(self._watch.signals.items()))
         self._say(finished=True)
         self._socket.close()
 

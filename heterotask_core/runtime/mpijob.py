@@ -240,7 +240,9 @@ class MpiJob:
             told = {self._ranks[rank].node for rank, state in self._line.agents.items() if state.report}
             for node in {self._ranks[rank].node for rank in dead} - told:
                 lanes += failure.last_lanes(self.folder, node)
-            return ExecutionError(failure.died(self._ranks, dead, lanes, self.folder, printed))
+            signals = {r: n for state in self._line.agents.values() for r, n in state.signals.items()}
+            signals |= self._watch.signals
+            return ExecutionError(failure.died(self._ranks, dead, lanes, self.folder, printed, signals))
         if not any(self.folder.glob("rank-*.json")):
             said = failure.tail(printed) or "nothing"
             return LaunchError(f"the MPI job did not start (exit code {code}); the launcher says: {said}")

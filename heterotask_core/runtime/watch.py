@@ -27,6 +27,8 @@ class RankWatch:
         self._pids: dict[int, int] = {}
         self.first_dead: tuple[int, ...] = ()
         """Ranks that ended first without being done: one, or several that ended between two looks."""
+        self.signals: dict[int, int] = {}
+        """Of the dead, the signal that ended them, where their launcher had not yet collected them."""
 
     @property
     def started(self) -> bool:
@@ -39,7 +41,11 @@ class RankWatch:
         for descriptor, _ in self._poll.poll(timeout_s * 1e3):
             self._poll.unregister(descriptor)
             os.close(descriptor)
-            dead.append(self._ranks.pop(descriptor))
+            rank = self._ranks.pop(descriptor)
+            number = _end_signal(self._pids[rank])
+            if number:
+                self.signals[rank] = number
+            dead.append(rank)
         dead = [rank for rank in dead if not (self._folder / f"done-{rank}").exists()]
         if not self.first_dead:
             self.first_dead = tuple(sorted(dead))
@@ -86,6 +92,16 @@ def _tracer(pid: int) -> int:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("TracerPid:"):
                 return int(line.split()[1])
+    return 0
+
+
+def _end_signal(pid: int) -> int:
+    """Return the signal that ended a process which its parent has not yet collected; 0 where it cannot be told."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # proc(5): after the name in parentheses the state comes first, the exit code (as of waitpid) is the 50th.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if fields[0] == "Z":
+            return os.WTERMSIG(int(fields[49])) if os.WIFSIGNALED(int(fields[49])) else 0
     return 0
 
 

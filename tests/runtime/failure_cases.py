@@ -87,8 +87,9 @@ CASES = {
     for case in (
         _kernel_case(k.RAISES, "failed (variant 'plain' of kernel 'raises'", "ValueError: no such luck", PRINTED),
         _kernel_case(k.EXITS, C1, "the job was ended", PRINTED),
-        _kernel_case(k.KILLED, C1, "was ended by signal 9", PRINTED),
-        _kernel_case(k.CRASHES, C1, "was ended by signal 11", "failure_kernels.py"),
+        # Which signal it was is known only where the launcher has not yet collected the process, or says so itself.
+        _kernel_case(k.KILLED, C1, "the job was ended", PRINTED),
+        _kernel_case(k.CRASHES, C1, "the job was ended", "Segmentation fault", "failure_kernels.py"),
         _kernel_case(k.WRONG_SHAPE, "failed (variant", "could not broadcast", PRINTED),
         _kernel_case(k.STOPS, "no progress for", "runs, since", PRINTED, hangs=True),
         _kernel_case(k.HOLDS_GIL, "no progress for", "runs, since", PRINTED, hangs=True),
@@ -101,7 +102,7 @@ CASES = {
             small_disk_bytes=16 << 20,
             trace=False,
         ),
-        Case("worker_killed", k.FOREVER, (C1, "'forever1'", "signal 9"), _kill(3, signal.SIGKILL)),
+        Case("worker_killed", k.FOREVER, (C1, "'forever1'", "the job was ended"), _kill(3, signal.SIGKILL)),
         # MPI may end its peers before anybody looks; then all that died are named.
         Case("agent_killed", k.FOREVER, ("rank 2 (agent, node 'n1')", "was "), _kill(2, signal.SIGKILL)),
         Case(

@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
+import sys
 
 import pytest
 from failure_cases import CASES, run_case
@@ -14,6 +17,7 @@ from failure_cases import CASES, run_case
 from heterotask_core.program.model import RankRole
 from heterotask_core.runtime import failure
 from heterotask_core.runtime.partial import with_room
+from heterotask_core.runtime.watch import RankWatch
 
 QUICK = ("crashes", "agent_stopped", "caller_killed", "trace_fills_disk")
 
@@ -46,10 +50,23 @@ def test_tail_leaves_tracebacks_out_and_shortens_crashes():
 def test_several_ranks_that_died_between_two_looks_are_all_named(tmp_path):
     (tmp_path / "output-1.txt").write_text("last words\n")
     lanes = [{"rank": 1, "lane": "1:COMPUTE", "op": "task 'a'", "state": "runs", "since_s": 1.0, "running": True}]
-    assert failure.died(RANKS, (0, 1), lanes, tmp_path, "") == (
+    assert failure.died(RANKS, (0, 1), lanes, tmp_path, "", {}) == (
         "rank 0 (agent, node 'n0') or rank 1 (device 'c0', node 'n0') running task 'a' was killed or crashed; the job "
         "was ended (if it was killed for lack of memory, dmesg tells); rank 1 printed: last words"
     )
+
+
+def test_signal_that_ended_a_rank_is_seen_before_its_launcher_collects_it(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (tmp_path / "rank-1.json").write_text(json.dumps({"pid": child.pid}))
+    watch = RankWatch(tmp_path, [1])
+    watch.wait(0.0)
+    child.kill()
+    watch.wait(60.0)
+    assert (watch.first_dead, watch.signals) == ((1,), {1: 9})
+    child.communicate()
+    message = failure.died(RANKS, watch.first_dead, [], tmp_path, "", watch.signals)
+    assert message.startswith("rank 1 (device 'c0', node 'n0') was ended by signal 9 (Killed); the job was ended")
 
 
 def test_full_disk_gives_up_results_for_what_is_left_of_the_run(tmp_path):
