@@ -23,6 +23,8 @@ from heterotask_core.platform.describe import read_platform
 from heterotask_core.platform.model import Device, DeviceKind, Link, LinkKind, Memory, Node, Platform
 
 MAX_DEFAULT_GROUPS = 16
+MAX_GROUPS_PER_CORE = 16
+"""Sharing cores is for tests of programs for larger machines; beyond this it is a slip of the pen."""
 PACKAGES: dict[DeviceKind, str] = {"opencl": "pyopencl", "cuda": "cupy"}
 
 # Unmeasured links only need an order of magnitude: the profile replaces them.
@@ -117,7 +119,8 @@ def assemble(
     """Lay out what was found; pure, so that platforms of other machines can be made in tests.
 
     Groups of all nodes take cores in turn and start again when all are used; accelerators are dealt to nodes
-    in turn and driven from the next core. Raises :class:`PlatformError` when something is too little.
+    in turn and driven from the next core. Raises :class:`PlatformError` when something is too little, or a core
+    would be shared by more than :data:`MAX_GROUPS_PER_CORE` devices.
     """
     node_list: list[Node] = []
     memories: list[Memory] = []
@@ -132,6 +135,12 @@ def assemble(
         position += count
         return taken
 
+    claimed = nodes * sum(request.count * request.cores for request in requests if request.kind == "cpu")
+    if claimed > MAX_GROUPS_PER_CORE * len(cores):
+        raise PlatformError(
+            f"CPU devices with {claimed} cores asked for, but this process may use {len(cores)}, each shared by at most "
+            f"{MAX_GROUPS_PER_CORE} devices; ask for fewer"
+        )
     for n in range(nodes):
         name = f"n{n}"
         memories.append(Memory(name, name))

@@ -81,6 +81,9 @@ def test_too_few_devices_or_cores():
         layout("cuda:2", nodes=2)
     with pytest.raises(PlatformError, match="cpu groups of 8 cores asked for, but this process may use 4"):
         layout("cpu:1x8")
+    assert len(layout("cpu:64").devices) == 64
+    with pytest.raises(PlatformError, match="CPU devices with 65 cores asked for, but this process may use 4, each"):
+        layout("cpu:65")
 
 
 def test_default_uses_the_cores_that_this_process_may_use():
