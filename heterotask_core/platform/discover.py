@@ -138,7 +138,7 @@ def assemble(
     claimed = nodes * sum(request.count * request.cores for request in requests if request.kind == "cpu")
     if claimed > MAX_GROUPS_PER_CORE * len(cores):
         raise PlatformError(
-            f"CPU devices with {claimed} cores asked for, but this process may use {len(cores)}, each shared by at most "
+            f"CPU devices of {claimed} cores asked for, but this process may use {len(cores)}, each for at most "
             f"{MAX_GROUPS_PER_CORE} devices; ask for fewer"
         )
     for n in range(nodes):

@@ -82,7 +82,7 @@ def test_too_few_devices_or_cores():
     with pytest.raises(PlatformError, match="cpu groups of 8 cores asked for, but this process may use 4"):
         layout("cpu:1x8")
     assert len(layout("cpu:64").devices) == 64
-    with pytest.raises(PlatformError, match="CPU devices with 65 cores asked for, but this process may use 4, each"):
+    with pytest.raises(PlatformError, match="CPU devices of 65 cores asked for, but this process may use 4, each"):
         layout("cpu:65")
 
 
