@@ -17,7 +17,6 @@ import numpy as np
 
 from heterotask_core.errors import PlatformError
 from heterotask_core.program.model import F64, DependencyKind, LaneKind, Program
-from heterotask_core.simulate import simulate
 
 TIMES_FILE = "emulation.npz"
 
@@ -58,6 +57,9 @@ def times_path(folder: Path, node: str) -> Path:
 
 def predict(program: Program, times: OpTimes, run: int) -> tuple[F64, F64]:
     """Return (N,) start and end in seconds of one run, from the first kernel's start: what emulated ranks report."""
+    # Ranks import this module too, and most of them never need the simulator's compiler: half a second each.
+    from heterotask_core.simulate import simulate
+
     found = simulate(program, times.total_s[run])
     start_s, finish_s = found.start_s + times.wait_s[run], found.finish_s
     zero_s = start_s[program.op_task >= 0].min(initial=np.inf)

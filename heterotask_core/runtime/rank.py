@@ -19,7 +19,6 @@ from heterotask_core.runtime.arena import NodeMemory
 from heterotask_core.runtime.clock import align, exchange
 from heterotask_core.runtime.context import Context, JobSpec, record_rank, settle, write_error
 from heterotask_core.runtime.device_rank import DeviceRole
-from heterotask_core.runtime.devices.emulated import EmulatedRole
 from heterotask_core.runtime.flags import no_fence
 from heterotask_core.runtime.lookout import Lookout
 from heterotask_core.runtime.native import native
@@ -150,6 +149,9 @@ def open_role(
 ) -> Role:
     """Return the agent's or the device's role; a device that does not open is left for the launcher."""
     if is_emulated(device["kind"] for device in spec.devices.values()):
+        # Imported here because it brings the simulator's compiler, which other ranks can do without.
+        from heterotask_core.runtime.devices.emulated import EmulatedRole
+
         return EmulatedRole()
     if role.device is None:
         return AgentRole(comm)

@@ -13,7 +13,7 @@ import hashlib
 import importlib.util
 import io
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 
 from heterotask_core.errors import ApplicationError, MissingExtraError
 from kernels.canny.deep_png import PNG_SIGNATURE, bits_a_sample, read_deep_png
+from kernels.samples import photograph
 
 Array = np.ndarray[Any, Any]
 
@@ -98,13 +99,7 @@ def _bytes(image: str) -> bytes:
 
 
 def _mirrored(size: int) -> Array:
-    try:
-        from skimage import data
-
-        retina: Callable[[], object] = data.retina
-    except ImportError as error:
-        raise MissingExtraError("the built-in picture needs scikit-image: pip install 'heterotask[apps]'") from error
-    grey = _grey(np.asarray(retina()), 255)
+    grey = _grey(photograph("skimage", "retina.jpg"), 255)
     rows, columns = grey.shape
     return np.ascontiguousarray(
         np.pad(grey, ((0, max(0, size - rows)), (0, max(0, size - columns))), mode="symmetric")[:size, :size]

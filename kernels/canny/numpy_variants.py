@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import ndimage, sparse
 
 from kernels.canny.images import grey_image
 from kernels.canny.png import compress_band, write_png
@@ -221,6 +220,9 @@ def label(grade: Array, labels: Array, frame: Array) -> None:
 
     ``frame`` holds, at each position of the border, 1 + the first position of the same component, signed alike.
     """
+    # Imported by those who run it: ranks that read, write or run compiled variants do without SciPy's images.
+    from scipy import ndimage
+
     numbers, count = ndimage.label(grade, structure=np.ones((3, 3), dtype=bool))
     flat = numbers.ravel()
     positions = np.flatnonzero(flat)
@@ -250,6 +252,8 @@ def _joined(first: Array, second: Array, shapes: Sequence[Sequence[int]], stacke
     left = np.concatenate([one, one[1:], one[:-1]])
     right = np.concatenate([other, other[:-1], other[1:]])
     both = (values[left] != 0) & (values[right] != 0)
+    from scipy import sparse
+
     links = sparse.coo_matrix(
         (np.ones(both.sum(), dtype=np.int8), (node[left[both]], node[right[both]])), shape=(len(place),) * 2
     )

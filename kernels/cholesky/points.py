@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from heterotask_core.errors import MissingExtraError
+from kernels.samples import digits
 
 Array = np.ndarray[Any, Any]
 
@@ -25,15 +24,7 @@ def points(size: int) -> Array:
     is the same digits shifted by up to one pixel, with Gaussian noise of half a grey step, so that no two points
     are equal.
     """
-    try:
-        from sklearn import datasets
-
-        load: Callable[..., Any] = datasets.load_digits
-    except ImportError as error:
-        raise MissingExtraError(
-            "cholesky's matrix needs scikit-learn's digits: pip install 'heterotask[apps]'"
-        ) from error
-    images = load().images
+    images = digits()
     rng = np.random.default_rng(SEED)
     images = images[rng.permutation(len(images))]
     parts = []

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from heterotask_core.errors import MissingExtraError
+from kernels.samples import photograph
 
 Array = np.ndarray[Any, Any]
 
@@ -19,13 +18,7 @@ SIDES = "NSWE"
 @functools.lru_cache(maxsize=1)
 def initial_field(size: int) -> Array:
     """Return scikit-image's camera (512×512), mirrored up to ``size``², float32 in 1 to 256, read-only."""
-    try:
-        from skimage import data
-
-        camera: Callable[[], Any] = data.camera
-    except ImportError as error:
-        raise MissingExtraError("heat's photograph needs scikit-image: pip install 'heterotask[apps]'") from error
-    picture = camera().astype(np.float32) + np.float32(1.0)
+    picture = photograph("skimage", "camera.png").astype(np.float32) + np.float32(1.0)
     missing = max(0, size - min(picture.shape))
     field = np.ascontiguousarray(np.pad(picture, (0, missing), mode="symmetric")[:size, :size])
     field.setflags(write=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heterotask_core.errors import MissingExtraError
+from kernels.samples import photograph
 
 Array = np.ndarray[Any, Any]
 
@@ -15,23 +15,13 @@ Array = np.ndarray[Any, Any]
 @functools.lru_cache(maxsize=1)
 def pixels(picture: str) -> Array:
     """Return the colours of ``retina`` (scikit-image) or ``china`` (scikit-learn): (pixels, 3), uint8, read-only."""
-    load: Any
-    try:
-        if picture == "retina":
-            from skimage import data as images
-
-            load = images.retina
-        else:
-            from sklearn import datasets
-
-            load = functools.partial(datasets.load_sample_image, "china.jpg")
-    except ImportError as error:
-        raise MissingExtraError(f"picture {picture!r} needs {error.name}: pip install 'heterotask[apps]'") from error
-    colours = np.ascontiguousarray(np.asarray(load()).reshape(-1, 3))
+    package = "skimage" if picture == "retina" else "sklearn"
+    colours = np.ascontiguousarray(photograph(package, f"{picture}.jpg").reshape(-1, 3))
     colours.setflags(write=False)
     return colours
 
 
+@functools.lru_cache(maxsize=1)
 def start_centres(picture: str, clusters: int, seed: int) -> Array:
     """Return the first centres, float64 of shape (clusters, 3): distinct colours of the picture, moved off the grid.
 
@@ -42,4 +32,6 @@ def start_centres(picture: str, clusters: int, seed: int) -> Array:
     packed = np.unique(pixels(picture).astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32))
     drawn = packed[rng.choice(len(packed), clusters, replace=False)]
     chosen = np.stack([drawn >> 16, drawn >> 8 & 255, drawn & 255], axis=1)
-    return np.asarray(chosen + rng.uniform(-0.4, 0.4, chosen.shape))
+    centres = np.asarray(chosen + rng.uniform(-0.4, 0.4, chosen.shape))
+    centres.setflags(write=False)
+    return centres

@@ -9,17 +9,17 @@ import functools
 import math
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from heterotask_core.errors import ApplicationError, MissingExtraError
+from heterotask_core.errors import ApplicationError
 from heterotask_core.sources import source_digest
 from kernels.mosaic.geometry import Tangent, pixel_map, place
 from kernels.mosaic.layout import Field
+from kernels.samples import photograph
 
 Array = np.ndarray[Any, Any]
 
@@ -149,11 +149,5 @@ def _photograph() -> Array:
     """Return the spline coefficients of scikit-image's hubble_deep_field in grey, 0 to 255, first row at the bottom."""
     from scipy import ndimage
 
-    try:
-        from skimage import data
-
-        load: Callable[[], Any] = data.hubble_deep_field
-    except ImportError as error:
-        raise MissingExtraError("the built-in images need scikit-image: pip install 'heterotask[apps]'") from error
-    grey = load()[::-1].astype(np.float64) @ np.array(GREY_WEIGHTS)
+    grey = photograph("skimage", "hubble_deep_field.jpg")[::-1].astype(np.float64) @ np.array(GREY_WEIGHTS)
     return np.asarray(ndimage.spline_filter(grey, order=3, mode="mirror"))
