@@ -170,7 +170,9 @@ def caller(case: Case, folder: Path) -> None:
     except HeteroTaskError as error:
         result = {"type": type(error).__name__, "message": str(error), "ended_s": time.monotonic()}
     sys.executable, os.environ["PATH"] = executable, path
-    (folder / "result.json").write_text(json.dumps(result))
+    # Whole or not at all: who looks after the case reads it as soon as it is there.
+    (folder / "result.part").write_text(json.dumps(result))
+    (folder / "result.part").replace(folder / "result.json")
     for path in folder.glob("disk/store/runs/*/result.bin"):
         # The person to whom the error said so has freed space.
         path.unlink()
