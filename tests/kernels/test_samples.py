@@ -25,10 +25,8 @@ def test_picture_and_digits_are_those_of_scikit_learn():
 
 
 def test_missing_file_names_the_package():
-    with pytest.raises(MissingExtraError, match=r"^no.png comes with scikit-image: pip install .heterotask\[apps\]"):
-        MissingExtraError, match=r"^no.png comes with scikit-image: pip install 'heterotask\[apps\]'"
-    ):
-        samples.photograph("skimage", "nothing.png")
+    with pytest.raises(MissingExtraError, match=r"^no.png comes with scikit-image: pip install 'heterotask\[apps\]'"):
+        samples.photograph("skimage", "no.png")
 
 
 def test_ranks_import_neither_package_nor_a_compiler_they_do_not_run():
