@@ -25,6 +25,7 @@ struct lane {
     double *start_s, *finish_s;
     uint64_t *counters; /* issued, done */
     int64_t spin_ns, idle_ns, sleep_ns;
+    const uint8_t *gives; /* whether to give the core away once the op is published */
 };
 
 static inline uint64_t load(const uint64_t *word)
@@ -133,6 +134,8 @@ static PyObject *walk(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
         store(lane->flags + (int64_t)op * LINE_WORDS, lane->epoch);
         store(lane->counters + 1, lane->counters[1] + 1);
         Py_DECREF(result);
+        if (lane->gives[lane->position])
+            sched_yield();
     }
     Py_RETURN_TRUE;
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from heterotask_core.program.model import I32, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, NodeMemory
@@ -114,7 +115,7 @@ class Context:
         self.folder = folder
         self.survive = survive
         self.failures: list[str] = []
-        files = files or folder
+        self.files = files = files or folder
         self.program = program
         self.spec = spec
         self.comm = comm
@@ -192,6 +193,14 @@ class Context:
         ptr = np.zeros(len(ops) + 1, np.int64)
         np.cumsum(np.bincount(row[kept], minlength=len(ops)), out=ptr[1:])
         return ptr, deps[kept].astype(np.int32)
+
+    def sent(self, ops: Sequence[int]) -> npt.NDArray[np.uint8]:
+        """Return which of ``ops`` a network transfer waits for, 0 or 1 each."""
+        program = self.program
+        waited = np.zeros(program.n_ops, np.uint8)
+        moves = np.repeat(program.op_kind == OpKind.TRANSFER, np.diff(program.dep_ptr))
+        waited[program.dep_ops[moves]] = 1
+        return waited[np.asarray(ops, np.int64)]
 
     def place(self, residency: int) -> tuple[int, int, int]:
         """Return (memory, offset, bytes of the data) of a residency, and count it as memory in use."""

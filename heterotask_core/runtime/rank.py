@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,6 +69,8 @@ def run_rank(folder: Path, comm: Any, *, cores: int) -> None:
     sizes = dict(zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True))
     spin_s = spin_allowed_s(comm, cores)
     role_of = program.ranks[comm.rank]
+    if not spin_s:
+        share_cores(role_of, program.ranks)
     lookout = Lookout(folder, comm.rank, program.ranks)
     memory = map_memory(folder, spec, role_of, comm, recorded, arena_bytes=sizes[role_of.node], n_ops=program.n_ops)
     role = open_role(folder, spec, role_of, comm, memory, sizes)
@@ -98,6 +101,16 @@ def spin_allowed_s(comm: Any, cores: int) -> float:
     ranks = host.size
     host.Free()
     return SPIN_S if ranks <= cores else 0.0
+
+
+def share_cores(own: RankRole, ranks: Sequence[RankRole]) -> None:
+    """Put an agent that has no core of its own on those of its node's devices, where ranks outnumber cores.
+
+    They give their core away whenever they have made what it is to send; on another one that would not help it.
+    """
+    near = {core for role in ranks if role.node == own.node for core in role.core_ids} & os.sched_getaffinity(0)
+    if own.device is None and not own.core_ids and near:
+        os.sched_setaffinity(0, near)
 
 
 def map_memory(

@@ -23,7 +23,7 @@ from heterotask_core.program.model import RankRole
 from heterotask_core.runtime.binding import StaleModuleError
 from heterotask_core.runtime.context import Context, JobSpec, record_rank, settle
 from heterotask_core.runtime.lookout import Lookout
-from heterotask_core.runtime.rank import Role, gather, map_memory, open_role, run_program, spin_allowed_s
+from heterotask_core.runtime.rank import Role, gather, map_memory, open_role, run_program, share_cores, spin_allowed_s
 from heterotask_core.runtime.wire import Message, program_of, receive, send
 
 SPEC_FILE = "session.json"
@@ -95,6 +95,8 @@ def serve(folder: Path, comm: Any, *, cores: int) -> None:
     role = open_role(folder, job, own, comm, memory, dict(spec.memory_bytes))
     caller = _connect(folder) if comm.rank == 0 else None
     epochs, spin_s = 0, spin_allowed_s(comm, cores)
+    if not spin_s:
+        share_cores(own, spec.ranks)
     settle(comm.Ibarrier())
     while True:
         _tell(caller, State.READY)

@@ -26,6 +26,7 @@ from typing import Self
 
 import numpy as np
 
+from heterotask_core.emulation import OpTimes, is_emulated, write_times
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError, LaunchError, ProgramError
 from heterotask_core.platform.model import Platform
 from heterotask_core.program.model import LaneKind, OpKind, Program
@@ -83,7 +84,7 @@ class Session:
         """Why the job was started anew, each time."""
         self.state = State.DEAD
         self.first_task_s: float | None = None
-        """Of the last program: seconds from the call of :meth:`run` to the start of its first kernel."""
+        """Of the last program: seconds from the call of :meth:`run` to the start of its first kernel (real devices)."""
 
     def __enter__(self) -> Self:
         return self
@@ -102,11 +103,13 @@ class Session:
         progress: Callable[[int, int], None] | None = None,
         timeout_s: float | None = None,
         warm_up: bool = False,
+        emulation: OpTimes | None = None,
         verify: float = 0.0,
     ) -> RunResult:
         """Run ``program`` as ``execute`` does; ``completion_s`` counts from this call.
 
-        ``verify`` is the share of tasks that are recomputed with their reference variants and compared.
+        ``emulation`` says what every op of emulated devices takes in each of the ``repeats`` runs (default: as
+        planned). ``verify`` is the share of tasks that are recomputed with their reference variants and compared.
 
         Raises:
             ProgramError: the program was made for another platform, or its kernels are not those of the plan.
@@ -117,10 +120,13 @@ class Session:
         called_s = time.monotonic()
         self._check(program)
         output_dir.mkdir(parents=True, exist_ok=True)
+        passes = repeats + warm_up
+        emulated = is_emulated(program.device_kinds)
+        times = (emulation or OpTimes.planned(program, runs=repeats)).padded(passes) if emulated else None
         for attempt in range(2):
             self._prepare(program)
             try:
-                reply = self._hand_over(program, output_dir, repeats + warm_up, verify, progress, timeout_s)
+                reply = self._hand_over(program, output_dir, passes, times, verify, progress, timeout_s)
             except BaseException:
                 self.close()
                 raise
@@ -133,7 +139,7 @@ class Session:
             break
         arrays = reply.arrays
         kernels = program.op_kind == OpKind.KERNEL
-        if kernels.any():
+        if kernels.any() and not emulated:
             self.first_task_s = float(arrays["start_s"][0, kernels].min()) - called_s
         return jobs.run_result(
             program,
@@ -163,8 +169,6 @@ class Session:
     def _check(self, program: Program) -> None:
         if program.platform_fingerprint != self._platform.fingerprint():
             raise ProgramError(f"program {program.name!r} was made for another platform; plan again")
-        if any(device.kind == "emulated" for device in self._platform.devices):
-            raise LaunchError("a session runs real devices only; run emulated ones with execute")
 
     def _prepare(self, program: Program) -> None:
         """Have a job that is READY and large enough."""
@@ -283,11 +287,12 @@ class Session:
         program: Program,
         output_dir: Path,
         passes: int,
+        times: OpTimes | None,
         verify: float,
         progress: Callable[[int, int], None] | None,
         timeout_s: float | None,
     ) -> Message:
-        """Send the program and return the answer."""
+        """Send the program, with the ``times`` of emulated ops, and return the answer."""
         job = self._job
         assert job is not None
         assert self._connection is not None
@@ -298,10 +303,16 @@ class Session:
         total = passes * sum(int(program.lane_ptr[k + 1] - program.lane_ptr[k]) for k in lanes)
         for node in dict.fromkeys(role.node for role in program.ranks):
             Counters(counters_file(files, program, node), len(program.lane_names), create=True)
+        if times is not None:
+            write_times(files, program, times)
         head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "verify": verify, "files": str(files)}
         send(self._connection, program_message(program, **head))
         longest_s = float(np.max(program.op_duration_s, initial=0.0))
-        job.stall_s = max(jobs.STALL_MIN_S, jobs.STALL_FACTOR * longest_s) + jobs.FIRST_PASS_S
+        job.stall_s = (
+            max(jobs.STALL_MIN_S, jobs.STALL_FACTOR * longest_s) + jobs.FIRST_PASS_S
+            if times is None
+            else jobs.EMULATED_STALL_S
+        )
         shown = -1
         sent_s = time.monotonic()
         until_s = None if timeout_s is None else sent_s + timeout_s

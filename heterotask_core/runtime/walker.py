@@ -36,6 +36,7 @@ class _Word(enum.IntEnum):
     SPIN = 11
     IDLE = 12
     SLEEP = 13
+    GIVES = 14
 
 
 class Walker:
@@ -52,6 +53,8 @@ class Walker:
         self._dep_ptr, self._deps = ptr, deps
         self._calls = tuple(calls)
         self._sleep_s = sleep_s
+        # Where ranks share cores, a lane that never waits would keep the agent from sending what is made.
+        self._gives = np.zeros(len(ops), np.uint8) if context.spin_s else context.sent(ops)
         self._native = native()
         self._state = np.zeros(len(_Word), np.int64)
         words = {
@@ -65,6 +68,7 @@ class Walker:
             _Word.SPIN: int(context.spin_s / _NANO),
             _Word.IDLE: int(SPIN_S / _NANO),
             _Word.SLEEP: int(sleep_s / _NANO),
+            _Word.GIVES: self._gives.ctypes.data,
         }
         for word, value in words.items():
             self._state[word] = value
@@ -105,6 +109,8 @@ class Walker:
             call()
             finish_s[op] = clock_s()
             publish(op, epoch)
+            if self._gives[position]:
+                os.sched_yield()
         counters.set(lane, issued=before + len(self._ops), done=before + len(self._ops))
         self._state[_Word.POSITION] = len(self._ops)
         return True

@@ -192,6 +192,11 @@ def run_sound(folder: Path) -> None:
     (folder / "next-works").touch()
 
 
+def launcher_files() -> set[Path]:
+    """Return the files that MPICH's launcher keeps while it runs; they do not say whose they are."""
+    return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
+
+
 def run_case(case: Case, folder: Path, *, quick: bool) -> list[str]:
     """Run a case in ``folder``; return what was wrong (nothing, if all is well)."""
     (folder / "tmp").mkdir(parents=True)
@@ -208,7 +213,6 @@ def run_case(case: Case, folder: Path, *, quick: bool) -> list[str]:
 
 def _run_case(case: Case, folder: Path, *, quick: bool) -> list[str]:
     token = uuid.uuid4().hex
-    topology = set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
     environment = os.environ | {
         TOKEN: token,
         "TMPDIR": str(folder / "tmp"),
@@ -260,8 +264,6 @@ def _run_case(case: Case, folder: Path, *, quick: bool) -> list[str]:
     wrong += [f"leak: shared memory {left}"] if left else []
     left = [p.name for p in (folder / "tmp").iterdir()]
     wrong += [f"leak: temporary files {left}"] if left else []
-    left = sorted(p.name for p in set(Path("/tmp").glob("hydra_hwloc_xmlfile_*")) - topology)
-    wrong += [f"leak: {left}"] if left else []
     return wrong + _store(case, folder / "disk" / "store")
 
 

@@ -22,6 +22,7 @@ from heterotask_core.program.lower import lower
 from heterotask_core.program.model import LaneKind, OpKind
 from heterotask_core.program.verify import verify
 from heterotask_core.runtime.job import execute
+from heterotask_core.runtime.session import Session
 
 N = 300
 
@@ -107,6 +108,25 @@ def test_logical_times_equal_the_simulators_op_by_op(tmp_path, nodes, gpus, seed
     assert result.makespan_s[0] != result.makespan_s[1]
     for i, value in enumerate(values):
         np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), value)
+
+
+@pytest.mark.mpi
+def test_a_session_gives_every_program_the_times_that_a_job_of_its_own_would(tmp_path):
+    platform = machine(2, 1)
+    graphs = [random_graph(seed, 30) for seed in (4, 5)]
+    programs = [program_of(graph, platform) for graph, _ in graphs]
+    with Session(platform, largest=programs) as session:
+        for turn, (program, (_, values)) in enumerate(zip(programs * 2, graphs * 2, strict=True)):
+            given = OpTimes.planned(program, runs=2, noise=0.3, seed=turn) if turn else None
+            result = session.run(program, output_dir=tmp_path, repeats=2, warm_up=turn == 1, emulation=given)
+            for run in range(2):
+                start_s, finish_s = predict(program, given or OpTimes.planned(program, runs=2), run)
+                np.testing.assert_array_equal(result.start_s[run], start_s)
+                np.testing.assert_array_equal(result.finish_s[run], finish_s)
+            for i, value in enumerate(values):
+                np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), value)
+        assert session.restarts == []
+        assert session.first_task_s is None
 
 
 @pytest.mark.mpi

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from failure_cases import CASES, run_case
+from failure_cases import CASES, launcher_files, run_case
 
 from heterotask_core.program.model import RankRole
 from heterotask_core.runtime import failure
@@ -30,7 +30,9 @@ def test_failure_is_told_and_leaves_nothing(tmp_path, name):
     case = CASES[name]
     if case.small_disk_bytes and os.geteuid() != 0:
         pytest.skip("needs root to mount a small tmpfs")
+    before = launcher_files()
     assert run_case(case, tmp_path / "case", quick=True) == []
+    assert launcher_files() <= before
 
 
 RANKS = (RankRole("n0", None), RankRole("n0", "c0"))

@@ -6,6 +6,7 @@ import itertools
 import os
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,12 @@ from hand_program import SLOT_BYTES, Builder
 from overlap_kernels import COMPUTE, GOT, MEMORY, PUT
 from runtime_kernels import FILL, NOTHING, STORE, TWICE
 
-from heterotask_core.program.model import LaneKind, OpKind, Program
+from heterotask_core.program.model import LaneKind, OpKind, Program, RankRole
 from heterotask_core.runtime.arena import Counters, NodeMemory
 from heterotask_core.runtime.context import Context, JobSpec, counters_file
 from heterotask_core.runtime.job import execute
 from heterotask_core.runtime.loop import WINDOW, Loop
+from heterotask_core.runtime.rank import share_cores
 from heterotask_core.runtime.walker import Walker
 
 
@@ -160,6 +162,40 @@ def test_the_call_that_fails_is_named_and_not_published(tmp_path, monkeypatch, h
     assert walker.op == 1
     assert [context.memory.seen(op, 1) for op in range(3)] == [True, False, False]
     assert (context.counters.issued(0), context.counters.done(0)) == (2, 1)
+
+
+@pytest.mark.parametrize(("spin_s", "gives"), [(0.0, [0, 1, 0]), (20e-6, [0, 0, 0])])
+def test_shared_cores_are_given_away_once_what_the_agent_sends_is_made(tmp_path, monkeypatch, spin_s, gives):
+    """Else a lane that never waits would keep its core, and the data would lie there."""
+    monkeypatch.setenv("HETEROTASK_NATIVE", "0")
+    b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n1")])
+    x, y, there = b.slot("n0"), b.slot("n0"), b.slot("n1", 1)
+    b.task("c0", NOTHING, {"data": x})
+    made = b.task("c0", NOTHING, {"data": y})
+    b.transfer(y, there, [made])
+    b.task("c0", NOTHING, {"data": x})
+    context = _context(b.build(), tmp_path, rank=1)
+    context.spin_s = spin_s
+    events = []
+    walker = Walker(context, 0, [partial(events.append, i) for i in range(3)], sleep_s=1e-5)
+    monkeypatch.setattr(os, "sched_yield", lambda: events.append("yield"))
+    context.begin(0)
+    assert walker.run(0)
+    assert walker._gives.tolist() == gives
+    assert events == ([0, 1, "yield", 2] if any(gives) else [0, 1, 2])
+
+
+def test_an_agent_without_a_core_shares_those_of_its_node(monkeypatch):
+    ranks = (RankRole("n0", None), RankRole("n0", "c0", (0,)), RankRole("n1", None), RankRole("n1", "c1", (1, 2, 9)))
+    pinned = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: pinned.append(cores))
+    for own in ranks:
+        share_cores(own, ranks)
+    assert pinned == [{0}, {1, 2}]
+    share_cores(RankRole("n0", None, (1,)), ranks)
+    share_cores(RankRole("n2", None), ranks)
+    assert len(pinned) == 2
 
 
 def _overlap(result, left: list[int], right: list[int]) -> bool:

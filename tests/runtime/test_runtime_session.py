@@ -19,7 +19,7 @@ import pytest
 from hand_program import COUNT, Builder
 from runtime_kernels import ADD, DIE, FAIL, FILL, HANG, STORE, TWICE
 
-from heterotask_core.errors import ArenaTooSmallError, ExecutionError, LaunchError, ProgramError
+from heterotask_core.errors import ArenaTooSmallError, ExecutionError, ProgramError
 from heterotask_core.program.model import OpKind
 from heterotask_core.runtime.job import execute
 from heterotask_core.runtime.partial import PARTIAL_FILE
@@ -331,6 +331,3 @@ def test_programs_of_other_platforms_and_sizes_are_refused_before_anything_start
         b.used["n0"] = 1 << 50
         with pytest.raises(ArenaTooSmallError, match="MiB"):
             session.run(b.build(), output_dir=tmp_path)
-    emulated = Builder([("c0", "emulated", "n0")])
-    with _session(emulated) as session, pytest.raises(LaunchError, match="real devices only"):
-        session.run(_other("emulated", "n0"), output_dir=tmp_path)

@@ -47,9 +47,9 @@ class EmulatedRole:
         """Order the own ops, map the node's logical times, bind the tasks."""
         self._context = context
         program = context.program
-        with np.load(context.folder / TIMES_FILE, allow_pickle=False) as stored:
+        with np.load(context.files / TIMES_FILE, allow_pickle=False) as stored:
             self._total_s, self._wait_s = stored["total_s"], stored["wait_s"]
-        with times_path(context.folder, context.role.node).open("r+b") as file:
+        with times_path(context.files, context.role.node).open("r+b") as file:
             self._finish_s = np.frombuffer(mmap.mmap(file.fileno(), 0), np.float64)
         self._start_s: dict[int, float] = {}
         nodes = op_nodes(program)
