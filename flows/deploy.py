@@ -37,8 +37,12 @@ def deploy_all(*, host: str, port: int, file: Path | None, start: bool, progress
         progress(f"access: profile 'heterotask' in {profiles_path()} (mode 600), server at {url}")
     _ensure_server(url, ours=ours, start=start, cwd=file.parent, progress=progress)
     _ensure_pool(progress)
+    # It starts while the deployments are made.
+    worker = _start_worker(start=start, cwd=file.parent, progress=progress)
     _deploy(file, progress)
-    _ensure_worker(start=start, cwd=file.parent, progress=progress)
+    if worker is not None:
+        worker.wait_for(worker_online, START_S)
+    progress("worker answers")
     return url.removesuffix("/api")
 
 
@@ -147,20 +151,23 @@ def _deploy(file: Path, progress: Callable[[str], None]) -> None:
     progress(f"deployments of {file.name} made, and forms: {', '.join(forms)}")
 
 
-def _ensure_worker(*, start: bool, cwd: Path, progress: Callable[[str], None]) -> None:
+def _start_worker(*, start: bool, cwd: Path, progress: Callable[[str], None]) -> Background | None:
+    """Start a worker unless there is one; return it if it is one of ours."""
     worker = Background("worker", WORKER)
-    if worker.pid() is None and not (not start and worker_online()):
-        if not start:
+    if worker.pid() is not None:
+        return worker
+    if not start:
+        if not worker_online():
             raise DeployError(f"no worker answers; start it with `prefect worker start --pool {POOL}`")
-        from flows.reconcile import reconcile_host
+        return None
+    from flows.reconcile import reconcile_host
 
-        # A worker that died before may have left runs that would keep this one from starting any.
-        for line in reconcile_host().lines():
-            progress(line)
-        worker.start(cwd=cwd)
-        progress(f"worker starts (log: {worker.log})")
-        worker.wait_for(worker_online, START_S)
-    progress("worker answers")
+    # A worker that died before may have left runs that would keep this one from starting any.
+    for line in reconcile_host().lines():
+        progress(line)
+    worker.start(cwd=cwd)
+    progress(f"worker starts (log: {worker.log})")
+    return worker
 
 
 def worker_online() -> bool:

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ from heterotask_core.trace import trace_table
 
 _log = logging.getLogger(__name__)
 
+PACKAGE_VERSION = version("heterotask")
+"""Another version may plan otherwise: plans of this one are not taken for its own."""
 DEFAULT_PLANNER = "portfolio"
 DEFAULT_EVALUATIONS = 300
 
@@ -124,15 +127,14 @@ def plan_stage(
     """Return the plan for these costs and overheads, from the store if it was made before.
 
     Without ``overheads`` those of the last calibration count, if there was one.
-    The key covers graph, platform, profile, planner, budget and overheads. Raises
+    The key covers graph, platform, profile, planner, budget, overheads and the version of this package. Raises
     :class:`~heterotask_core.errors.InfeasiblePlanError` or
     :class:`~heterotask_core.errors.ProgramError`.
     """
     budget = budget or Budget(evaluations=DEFAULT_EVALUATIONS)
     overheads = overheads or incumbent_overheads(workflow, store)
-    text = json.dumps(
-        [workflow.key, profiled.fingerprint, planner, asdict(budget), asdict(overheads)], sort_keys=True, default=str
-    )
+    inputs = [workflow.key, profiled.fingerprint, planner, asdict(budget), asdict(overheads), PACKAGE_VERSION]
+    text = json.dumps(inputs, sort_keys=True, default=str)
     key = f"{workflow.key}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     found = store.find("plans", key)
     if found is not None and budget.time_s is None:

@@ -20,7 +20,7 @@ def find_chromium():
 class Browser:
     """One page. Use as a context manager; ``folder`` holds its profile."""
 
-    def __init__(self, folder, *, width=1280, height=900):
+    def __init__(self, folder, *, environment, width=1280, height=900):
         self._folder = folder
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         options += ["--disable-background-networking", "--hide-scrollbars", f"--window-size={width},{height}"]
@@ -28,6 +28,7 @@ class Browser:
             [find_chromium(), *options, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=environment,
         )
         self._number = 0
         try:

@@ -1,5 +1,6 @@
 """The smallest application: one NumPy kernel writes a file that the check reads; and a slow one, to be interrupted."""
 
+import os
 import time
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from heterotask_core.kernel import Kernel, OutputPath, Variant
 
 
 def squares(*, dst, path):
+    if os.environ.get("FLOWS_APP_FAIL"):
+        raise ArithmeticError("squares cannot be made")
     dst[:] = np.arange(len(dst)) ** 2
     np.save(path, dst)
     print(f"squares of {len(dst)}", flush=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,19 +25,55 @@ def until(ready, what, limit_s=WAIT_S):
     return answer
 
 
+def has_ended(pid):
+    """Whether there is no such process any more, or only its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
 
 
+def processes_with(entry):
+    """Return the processes that have ``NAME=value`` in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                if entry.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+    return found
+
+
+def guard(entry):
+    """Wait for the end of the tests, however they end, and kill what they started."""
+    sys.stdin.read()
+    while left := [pid for pid in processes_with(entry) if pid != os.getpid()]:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
 class Site:
-    """``home`` holds Prefect's settings and database, ``jobs`` the temporary folders of MPI jobs."""
+    """``home`` holds Prefect's settings and database, ``jobs`` the temporary folders of MPI jobs.
+
+    Nothing of it outlives the tests: a process of its own ends what is left, also when the tests are killed.
+    """
 
     def __init__(self, folder, **more):
         self.home, self.store, self.jobs = folder / "prefect", folder / "store", folder / "tmp"
         for made in (self.home, self.jobs):
             made.mkdir()
+        self._mark = f"TMPDIR={self.jobs}"
+        self._guard = subprocess.Popen(
+            [sys.executable, __file__, self._mark], stdin=subprocess.PIPE, start_new_session=True
+        )
         self.port = free_port()
         hidden = ("PREFECT_", "HETEROTASK_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
@@ -69,6 +106,18 @@ class Site:
 
     def deploy(self):
         return self.check("heterotask", "deploy", "--port", str(self.port))
+
+    def ensure(self):
+        """Deploy again if a test has ended the server or the worker."""
+        if not (self.is_alive("server") and self.is_alive("worker")):
+            self.deploy()
+
+    def is_alive(self, name):
+        """Whether the server or the worker runs."""
+        try:
+            return not has_ended(self.pid(name))
+        except FileNotFoundError:
+            return False
 
     def api(self, method, path, body=None, *, auth=True):
         """Ask the server; returns (status, answer)."""
@@ -145,5 +194,12 @@ class Site:
         return names
 
     def close(self):
-        """End worker and server, by force if need be."""
+        """End worker and server as a person does, then whatever is left."""
         self.run("heterotask", "deploy", "--stop")
+        self._guard.stdin.close()
+        self._guard.wait(60)
+        assert processes_with(self._mark) == []
+
+
+if __name__ == "__main__":
+    guard(sys.argv[1])

@@ -12,28 +12,17 @@ pytestmark = [
     pytest.mark.prefect,
     pytest.mark.mpi,
     pytest.mark.slow,
-    pytest.mark.timeout(1500),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed (apt-get install chromium)"),
 ]
 
-FORM = {"size": 256, "tile": 128, "steps": 3, "devices": "cpu:2", "profile_budget_s": 1, "evaluations": 10}
 CHART = "Array.from(document.images).some(i => i.src.startsWith('data:image/svg') && i.naturalWidth > 0)"
 
 
 @pytest.fixture(scope="module")
-def finished(site):
-    """A site and a finished run."""
-    if not (site.home / "heterotask-server.pid").exists():
-        site.deploy()
-    run = site.start("heat/run", FORM | {"store": str(site.store)})
-    assert site.ended(run) == "COMPLETED"
-    return site, run
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory, finished):
-    with Browser(tmp_path_factory.mktemp("chromium")) as made:
-        secret = json.dumps(finished[0].profile()["PREFECT_API_AUTH_STRING"])
+def browser(tmp_path_factory, only_site):
+    with Browser(tmp_path_factory.mktemp("chromium"), environment=only_site.environment) as made:
+        secret = json.dumps(only_site.profile()["PREFECT_API_AUTH_STRING"])
         made.before_pages(f"localStorage.setItem('prefect-password', btoa({secret}))")
         yield made
 
@@ -52,8 +41,7 @@ def _artifact(site, run, what):
 
 
 @pytest.mark.parametrize("base", ["", "/v2"])
-def test_the_form_shows_help_and_defaults(browser, finished, tmp_path, base):
-    site, _ = finished
+def test_the_form_shows_help_and_defaults(browser, site, tmp_path, base):
     _, found = site.api("GET", "/deployments/name/heat/run")
     url = f"http://127.0.0.1:{site.port}{base}/deployments/deployment/{found['id']}/run"
     browser.open(url, "Steps", "time steps", "rows and columns of the grid", "Search budget of the planner")
@@ -61,8 +49,8 @@ def test_the_form_shows_help_and_defaults(browser, finished, tmp_path, base):
 
 
 @pytest.mark.parametrize("base", ["", "/v2"])
-def test_a_finished_run_shows_stages_and_artifacts(browser, finished, tmp_path, base):
-    site, run = finished
+def test_a_finished_run_shows_stages_and_artifacts(browser, site, finished, tmp_path, base):
+    run = finished.run
     root = f"http://127.0.0.1:{site.port}{base}"
     browser.open(f"{root}/runs/flow-run/{run}", "profile", "execute", "Completed")
     _picture(browser, tmp_path, f"prefect-run{base.replace('/', '-')}.png")

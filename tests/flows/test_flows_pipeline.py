@@ -1,7 +1,7 @@
 """The pipeline as Prefect runs it: real server, real MPI job, steps as task runs, artifacts."""
 
 import json
-import logging
+import os
 
 import flows_app
 import numpy as np
@@ -16,29 +16,42 @@ from prefect.client.schemas.filters import (
     LogFilter,
     LogFilterFlowRunId,
 )
-from prefect.testing.utilities import prefect_test_harness
+from prefect.logging.handlers import APILogHandler
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
+from flows import flows, steps
 from flows.flows import calibrate, execute, pipeline
 from flows.params import CalibrateParams, ExecuteParams, PipelineParams
-from heterotask_core.errors import StoreError
+from heterotask_core.errors import ExecutionError, StoreError
+from heterotask_core.stages import execute_stage
+from heterotask_core.store import Store
 
 pytestmark = [
     pytest.mark.prefect,
     pytest.mark.mpi,
-    # Prefect leaves connections to its temporary server to the garbage collector; files of ours do not match.
+    pytest.mark.timeout(900),
+    # Prefect leaves connections to its server to the garbage collector; files of ours do not match.
     pytest.mark.filterwarnings("ignore:unclosed (<socket|event loop|transport|<ssl|database):ResourceWarning"),
 ]
 
 APP = f"{flows_app.__name__}:TINY"
 
 
-@pytest.fixture(scope="session")
-def server():
-    with prefect_test_harness(server_startup_timeout=120):
+@pytest.fixture(scope="module")
+def server(only_site):
+    """Flows of this process talk to the site's server."""
+    only_site.ensure()
+    settings = {
+        PREFECT_API_URL: f"http://127.0.0.1:{only_site.port}/api",
+        PREFECT_API_AUTH_STRING: only_site.profile()["PREFECT_API_AUTH_STRING"],
+        PREFECT_HOME: only_site.home,
+    }
+    with temporary_settings(settings):
         yield
+        APILogHandler.flush()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ran(server, tmp_path_factory):
     """State of one pipeline run and the store it used."""
     store = tmp_path_factory.mktemp("flows") / "store"
@@ -94,8 +107,7 @@ def test_the_run_has_its_artifacts(ran):
 
 
 def test_what_ranks_print_is_in_the_log_with_rank_and_node(ran):
-    for handler in logging.getLogger("prefect.flow_runs").handlers:
-        handler.flush()
+    APILogHandler.flush()
     wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[ran[0].state_details.flow_run_id]))
     with get_client(sync_client=True) as client:
         messages = [line.message for line in client.read_logs(wanted, limit=200)]
@@ -124,3 +136,44 @@ def test_a_calibration_says_what_it_found(ran):
     (page,) = artifacts
     assert page.key == "flows-app-tiny-calibration"
     assert "| outcome | nothing to calibrate |" in page.data
+
+
+def test_a_launch_that_failed_is_tried_again_in_a_folder_of_its_own(ran, monkeypatch):
+    state, store = ran
+    config = ExecuteParams(app=APP, app_params=["n=8"], devices="cpu:1", store=str(store), plan=_plan(state))
+    monkeypatch.setenv("HETEROTASK_LAUNCHER", "nosuch")
+    attempts = []
+
+    def stage(*args, **options):
+        attempts.append(os.environ.get("HETEROTASK_LAUNCHER"))
+        try:
+            return execute_stage(*args, **options)
+        finally:
+            monkeypatch.delenv("HETEROTASK_LAUNCHER", raising=False)
+
+    monkeypatch.setattr(steps, "execute_stage", stage)
+    monkeypatch.setattr(flows, "execute_step", steps.execute_step.with_options(retry_delay_seconds=0))
+    before = Store(store).list("runs")
+    again = execute(config, return_state=True)
+    assert again.is_completed(), again.message
+    assert attempts == ["nosuch", None]
+    made = [key for key in Store(store).list("runs") if key not in before]
+    assert [Store(store).manifest("runs", key)["status"] for key in made] == ["failed", "complete"]
+    tasks, _ = _records(again)
+    assert {t.name.rpartition("-")[0]: t.run_count for t in tasks} == {"execute": 2, "report": 1}
+
+
+def test_a_rank_that_failed_is_not_tried_again(ran, monkeypatch):
+    state, store = ran
+    config = ExecuteParams(app=APP, app_params=["n=8"], devices="cpu:1", store=str(store), plan=_plan(state))
+    monkeypatch.setenv("FLOWS_APP_FAIL", "1")
+    failed = execute(config, return_state=True)
+    assert failed.is_failed()
+    with pytest.raises(ExecutionError, match="squares"):
+        failed.result()
+    tasks, _ = _records(failed)
+    assert {t.name.rpartition("-")[0]: t.run_count for t in tasks} == {"execute": 1}
+
+
+def _plan(state):
+    return state.result()["plan"]["plan"]

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.prefect,
     pytest.mark.mpi,
     pytest.mark.slow,
-    pytest.mark.timeout(1500),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(_programs() is None, reason="PostgreSQL is not installed (apt-get install postgresql)"),
 ]
 
