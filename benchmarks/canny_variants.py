@@ -90,7 +90,7 @@ def main() -> None:
     backends: dict[str, Backend] = {}
     for kind in ("cpu", "opencl", "cuda"):
         try:
-            backends[kind] = open_backend(kind, selector="", arena=arena, slab_bytes=arena.nbytes, cores=1)
+            backends[kind] = open_backend(kind, selector="", arena=arena, memory_bytes=arena.nbytes, cores=1)
         except HeteroTaskError as error:
             print(f"no {kind}: {error}")
     with tempfile.TemporaryDirectory() as name:

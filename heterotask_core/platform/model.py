@@ -27,6 +27,11 @@ class Memory:
     max_allocation_bytes: int | None = None
     reserve_bytes: int = 0
 
+    @property
+    def slab_bytes(self) -> int:
+        """Size of one allocation, a multiple of the alignment; 0 where all can be had in one."""
+        return (self.max_allocation_bytes or 0) // self.alignment_bytes * self.alignment_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -39,7 +39,7 @@ def main(path: str) -> None:
     size = max([p.end_bytes for p in placed] + copied)
     arena = open_arena(size)
     backend = open_backend(
-        job["kind"], selector=job["selector"], arena=arena, slab_bytes=arena.nbytes, cores=job["cores"]
+        job["kind"], selector=job["selector"], arena=arena, memory_bytes=arena.nbytes, cores=job["cores"]
     )
     worker = _Worker(job, placed, backend, arena, Sweep(placed, rotate_bytes=job["rotate_bytes"]), answers)
     try:

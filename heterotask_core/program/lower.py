@@ -17,7 +17,7 @@ from heterotask_core.kernel import OutputPath
 from heterotask_core.planning.memory import SCRATCH
 from heterotask_core.planning.problem import I32, I64, Problem
 from heterotask_core.planning.schedule import Schedule
-from heterotask_core.platform.model import Memory, Platform
+from heterotask_core.platform.model import Platform
 from heterotask_core.program.buffers import Slot, pack, successions
 from heterotask_core.program.model import DependencyKind, KernelCall, LaneKind, OpKind, Program, RankRole
 
@@ -252,7 +252,7 @@ class _Lowering:
                     scratch_of[o.task] = len(slots)
                     slots.append(self.slot(int(problem.device_memory[device]), needs, [i]))
                     stays.append([])
-        limit = np.array([_slab_bytes(m) for m in self.platform.memories], np.int64)
+        limit = np.array([m.slab_bytes for m in self.platform.memories], np.int64)
         offsets, peaks = pack(slots, problem.memory_alignment_bytes, problem.n_memories, limit)
         for m, capacity in enumerate(problem.memory_capacity_bytes.tolist()):
             if 0 <= capacity < peaks[m]:
@@ -381,7 +381,7 @@ class _Lowering:
                 "after": [[other, t.index] for t in self.graph for other in t.after],
                 "alignment_bytes": problem.memory_alignment_bytes.tolist(),
                 "capacity_bytes": problem.memory_capacity_bytes.tolist(),
-                "max_allocation_bytes": [_slab_bytes(m) for m in platform.memories],
+                "max_allocation_bytes": [m.slab_bytes for m in platform.memories],
             },
         )
 
@@ -490,13 +490,6 @@ class _Planned:
             r for r in rows if r[3] == size_bytes and r[0] - self._tolerance_s <= at_s <= r[1] + self._tolerance_s
         ]
         return inside[0][2] if len({r[2] for r in inside}) == 1 else None
-
-
-def _slab_bytes(memory: Memory) -> int:
-    """Size of one allocation of a memory, a multiple of its alignment; 0 where all can be had in one."""
-    if memory.max_allocation_bytes is None:
-        return 0
-    return memory.max_allocation_bytes // memory.alignment_bytes * memory.alignment_bytes
 
 
 def lower(graph: TaskGraph, platform: Platform, problem: Problem, schedule: Schedule) -> Program:

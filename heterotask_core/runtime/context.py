@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from heterotask_core.program.model import I32, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, NodeMemory
 from heterotask_core.runtime.clock import NodeClock
 from heterotask_core.runtime.times import shared_times
+
+if TYPE_CHECKING:
+    from heterotask_core.platform.model import Platform
 
 SPIN_S = 1e-3
 """Idle time after which a loop sleeps between polls: until then it yields its core only."""
@@ -42,7 +45,7 @@ class JobSpec:
     arenas: Mapping[str, str]
     """Node → file in shared memory."""
     devices: Mapping[str, Mapping[str, str]]
-    """Device → kind, selector, memory."""
+    """Device → kind, selector, memory, slab_bytes (see :func:`describe_devices`)."""
     verify: float = 0.0
     """Share of the tasks that are recomputed with their reference variants and compared."""
 
@@ -54,6 +57,15 @@ class JobSpec:
     def load(folder: Path) -> JobSpec:
         """Read ``job.json``."""
         return JobSpec(**json.loads((folder / "job.json").read_text()))
+
+
+def describe_devices(platform: Platform) -> dict[str, dict[str, str]]:
+    """Return device → what its rank has to know of it; ``slab_bytes``: as :class:`Memory` has it."""
+    slabs = {memory.name: memory.slab_bytes for memory in platform.memories}
+    return {
+        d.name: {"kind": d.kind, "selector": d.selector, "memory": d.memory, "slab_bytes": str(slabs[d.memory])}
+        for d in platform.devices
+    }
 
 
 class Idle:

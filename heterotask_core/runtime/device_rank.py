@@ -39,12 +39,17 @@ class DeviceRole:
 
     barrier_sleep_s = SLEEP_S
 
-    def __init__(self, spec: JobSpec, device: str, *, arena: Any, slab_bytes: int, cores: int) -> None:
+    def __init__(self, spec: JobSpec, device: str, *, arena: Any, memory_bytes: int, cores: int) -> None:
         """Open ``device``; raises what its backend raises."""
         described = spec.devices[device]
         self._memory_name = described["memory"]
         self._backend: Backend = open_backend(
-            described["kind"], selector=described["selector"], arena=arena, slab_bytes=slab_bytes, cores=cores
+            described["kind"],
+            selector=described["selector"],
+            arena=arena,
+            memory_bytes=memory_bytes,
+            slab_bytes=int(described["slab_bytes"]),
+            cores=cores,
         )
         self._variants = Variants()
         self._warm: set[tuple[str, str, str]] = set()

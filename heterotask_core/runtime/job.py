@@ -18,7 +18,7 @@ from heterotask_core.program.model import F64, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, check_free, node_bytes
 from heterotask_core.runtime.cleanup import remove_job
 from heterotask_core.runtime.clock import NodeClock
-from heterotask_core.runtime.context import JobSpec, counters_file
+from heterotask_core.runtime.context import JobSpec, counters_file, describe_devices
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import MpiJob, make_folder
@@ -97,7 +97,7 @@ def execute(
         output_dir=str(output_dir.resolve()),
         repeats=passes,
         arenas={node: str(SHM / f"{token}-{i}") for i, node in enumerate(nodes)},
-        devices={d.name: {"kind": d.kind, "selector": d.selector, "memory": d.memory} for d in platform.devices},
+        devices=describe_devices(platform),
         verify=verify,
     )
     folder = make_folder(output_dir, hosts)

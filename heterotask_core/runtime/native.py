@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from types import ModuleType
+
+LAYOUT = 1
+"""Of the structures that walker.py and courier.py fill; ``_native.c`` says the same."""
+_log = logging.getLogger(__name__)
 
 
 def native() -> ModuleType | None:
@@ -13,5 +18,9 @@ def native() -> ModuleType | None:
     try:
         from heterotask_core.runtime import _native
     except ImportError:
+        return None
+    if getattr(_native, "LAYOUT", 0) != LAYOUT:
+        # A source tree that was updated and not built again: its structures would be read wrongly.
+        _log.warning("the compiled helper is of another version and is not used; install again: pip install -e .")
         return None
     return _native

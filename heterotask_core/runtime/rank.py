@@ -168,10 +168,10 @@ def open_role(
         return EmulatedRole()
     if role.device is None:
         return AgentRole(comm)
-    slab_bytes = sizes[spec.devices[role.device]["memory"]]
+    memory_bytes = sizes[spec.devices[role.device]["memory"]]
     try:
         return DeviceRole(
-            spec, role.device, arena=memory.arena, slab_bytes=slab_bytes, cores=max(1, len(role.core_ids))
+            spec, role.device, arena=memory.arena, memory_bytes=memory_bytes, cores=max(1, len(role.core_ids))
         )
     except Exception as error:
         where = f"rank {comm.rank}, node {role.node!r}"

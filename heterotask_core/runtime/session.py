@@ -33,7 +33,7 @@ from heterotask_core.program.model import LaneKind, OpKind, Program
 from heterotask_core.runtime import job as jobs
 from heterotask_core.runtime.arena import SHM, Counters, check_free, node_bytes
 from heterotask_core.runtime.cleanup import remove_job
-from heterotask_core.runtime.context import counters_file
+from heterotask_core.runtime.context import counters_file, describe_devices
 from heterotask_core.runtime.job import RunResult
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
@@ -214,9 +214,7 @@ class Session:
         spec = SessionSpec(
             ranks=program.ranks,
             arenas={node: str(SHM / f"{token}-{i}") for i, node in enumerate(nodes)},
-            devices={
-                d.name: {"kind": d.kind, "selector": d.selector, "memory": d.memory} for d in self._platform.devices
-            },
+            devices=describe_devices(self._platform),
             memory_bytes=self._sizes(program, n_ops),
             n_ops=n_ops,
             idle_s=self._idle_s,
@@ -254,8 +252,8 @@ class Session:
                 needed[name] = max(needed[name], int(size))
         sizes = {}
         for memory in self._platform.memories:
-            most = [n for n in (memory.capacity_bytes, memory.max_allocation_bytes) if n is not None]
-            sizes[memory.name] = max(needed[memory.name], min([int(ROOM * needed[memory.name]), *most]))
+            most = ROOM * needed[memory.name] if memory.capacity_bytes is None else memory.capacity_bytes
+            sizes[memory.name] = max(needed[memory.name], min(int(ROOM * needed[memory.name]), int(most)))
         sizes = {**sizes, **self._given}
         host_of = {node.name: node.host for node in self._platform.nodes}
         arenas = [node for node in dict.fromkeys(role.node for role in program.ranks) if is_here(host_of[node])]

@@ -17,17 +17,21 @@ N = 1000
 SLOT = 8192
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, "opencl in slabs of one slot"])
 def opened(request):
-    """(kind, backend, arena); the slab is as large as the arena, so offsets mean the same in both."""
-    if request.param != "cpu":
-        pytest.importorskip({"opencl": "pyopencl", "cuda": "cupy"}[request.param])
+    """(kind, backend, arena); the device's memory is as large as the arena, so offsets mean the same in both."""
+    kind, *slabs = request.param.split(" ")
+    if kind != "cpu":
+        pytest.importorskip({"opencl": "pyopencl", "cuda": "cupy"}[kind])
     arena = np.zeros(4 * SLOT, np.uint8)
+    slab_bytes = SLOT if slabs else 0
     try:
-        backend = open_backend(request.param, selector="", arena=arena, slab_bytes=arena.nbytes, cores=2)
+        backend = open_backend(
+            kind, selector="", arena=arena, memory_bytes=arena.nbytes, slab_bytes=slab_bytes, cores=2
+        )
     except PlatformError as error:
         pytest.skip(str(error))
-    yield request.param, backend, arena
+    yield kind, backend, arena
     backend.close()
 
 
@@ -81,7 +85,7 @@ def test_variant_on_the_host_of_a_device_reads_and_writes_the_slab(kind):
     """What is read comes down, what is written goes up, what is only read stays; lists and later launches work."""
     pytest.importorskip({"opencl": "pyopencl", "cuda": "cupy"}[kind])
     arena = np.zeros(4 * SLOT, np.uint8)
-    backend = open_backend(kind, selector="", arena=arena, slab_bytes=arena.nbytes, cores=1)
+    backend = open_backend(kind, selector="", arena=arena, memory_bytes=arena.nbytes, cores=1)
     variant = Variant("host", kind, "runtime_kernels:mix", on_host=True, blocking=True)
     arguments = [
         _argument("parts", 0, 0, True, "read"),
@@ -113,7 +117,7 @@ def test_variant_on_the_host_of_a_device_reads_and_writes_the_slab(kind):
 def test_host_variant_gets_lists_scratch_and_cores_in_place():
     arena = np.zeros(4 * SLOT, np.uint8)
     arena[: 8 * N].view(np.float64)[:] = 5.0
-    backend = open_backend("cpu", selector="", arena=arena, slab_bytes=0, cores=3)
+    backend = open_backend("cpu", selector="", arena=arena, memory_bytes=0, cores=3)
     add = ADD.variants[0]
     parts = [_argument("parts", 0, 0, True), _argument("parts", 0, 1, True), _argument("output", 1)]
     _finish(backend.bind(add, add.load(), parts, {}, None)([]))
@@ -124,9 +128,26 @@ def test_host_variant_gets_lists_scratch_and_cores_in_place():
     assert not arena[3 * SLOT + 64 :].any()
 
 
+def test_memory_beyond_one_allocation_of_the_device_is_had_in_slabs_or_refused():
+    cl = pytest.importorskip("pyopencl")
+    most = cl.get_platforms()[0].get_devices()[0].max_mem_alloc_size
+    arena = np.zeros(SLOT, np.uint8)
+    with pytest.raises(PlatformError, match=f"holds at most {most}; write that as max_allocation_bytes"):
+        open_backend("opencl", selector="", arena=arena, memory_bytes=most + 1, cores=1)
+    backend = open_backend("opencl", selector="", arena=arena, memory_bytes=most + SLOT, slab_bytes=most, cores=1)
+    arena[:] = np.arange(SLOT) % 251
+    last = backend.copy_in(0, most, SLOT, [], 1)
+    arena_before = arena.copy()
+    _finish(last)
+    arena[:] = 0
+    _finish(backend.copy_out(most, 0, SLOT, [last], 2))
+    np.testing.assert_array_equal(arena, arena_before)
+    backend.close()
+
+
 @pytest.mark.parametrize(("kind", "selector"), [("emulated", ""), ("opencl", "99:0"), ("opencl", "nonsense")])
 def test_a_device_that_is_not_there_is_an_error(kind, selector):
     if kind == "opencl":
         pytest.importorskip("pyopencl")
     with pytest.raises(HeteroTaskError, match=r"cannot be executed|no OpenCL device"):
-        open_backend(kind, selector=selector, arena=np.zeros(0, np.uint8), slab_bytes=0, cores=1)
+        open_backend(kind, selector=selector, arena=np.zeros(0, np.uint8), memory_bytes=0, cores=1)

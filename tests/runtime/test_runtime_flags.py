@@ -77,3 +77,13 @@ def test_poll_says_which_ranges_are_complete(helper):
     flags.publish(5, 3)
     assert flags.poll(5, 3, deps, ranges, 0, 0) == -1
     assert flags.poll(5, 4, deps, ranges[:6], 0, 0) == 0
+
+
+def test_a_helper_built_from_other_sources_is_left_alone(monkeypatch, caplog):
+    monkeypatch.setattr("heterotask_core.runtime.native.LAYOUT", -1)
+    assert native() is None
+    # Where none was built there is nothing to say.
+    assert caplog.messages in (
+        [],
+        ["the compiled helper is of another version and is not used; install again: pip install -e ."],
+    )

@@ -42,7 +42,8 @@ def _platform() -> Platform:
     ]
     links = [Link("n0", "n1", "network", 1e-5, 1e9), Link("n1", "n0", "network", 1e-5, 1e9)]
     if importlib.util.find_spec("pyopencl") is not None:
-        memories.append(Memory("n0.gpu", "n0", capacity_bytes=1 << 20))
+        # Its allocations hold three items each.
+        memories.append(Memory("n0.gpu", "n0", capacity_bytes=1 << 20, max_allocation_bytes=130_000))
         devices.insert(1, Device("n0.gpu", "opencl", "n0", "n0.gpu", "gpu", core_ids=(0,)))
         links.append(Link("n0", "n0.gpu", "host_to_device", 1e-5, 1e9))
         links.append(Link("n0.gpu", "n0", "device_to_host", 1e-5, 1e9))
@@ -85,4 +86,5 @@ def test_planned_graphs_give_what_serial_execution_gives(tmp_path, seed):
         np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), value)
     assert np.isfinite(result.start_s).all()
     planned = dict(zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True))
+    assert planned.get("n0.gpu", 1 << 20) > 130_000
     assert result.arena_peak_bytes == planned

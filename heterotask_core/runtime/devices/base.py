@@ -97,10 +97,10 @@ Launcher = Callable[[Sequence[Any]], Event]
 
 
 class Backend(Protocol):
-    """A device: kernels in its slab (a CPU: in the arena), copies between slab and arena."""
+    """A device: kernels in its own memory (a CPU: in the arena), copies between that and the arena."""
 
     own_memory: bool
-    """Whether the device has a slab; without one it computes in the arena."""
+    """Whether the device has memory of its own; without, it computes in the arena."""
 
     def bind(
         self,
@@ -113,10 +113,10 @@ class Backend(Protocol):
         """Prepare a task (compile, set arguments); ``scratch`` is (offset, bytes) in the computing memory."""
 
     def copy_in(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> Event:
-        """Copy from the arena (offset ``source``) to the slab (offset ``target``)."""
+        """Copy from the arena (offset ``source``) to the device's memory (offset ``target``)."""
 
     def copy_out(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> Event:
-        """Copy from the slab to the arena."""
+        """Copy from the device's memory to the arena."""
 
     def copy_within(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> Event:
         """Copy inside the memory that the device computes in."""
@@ -155,8 +155,12 @@ def source_text(variant: Variant) -> str:
     return f'{prelude}\n{macros}#line 1 "{path.name}"\n{path.read_text()}'
 
 
-def open_backend(kind: str, *, selector: str, arena: npt.NDArray[np.uint8], slab_bytes: int, cores: int) -> Backend:
-    """Open the device of ``kind`` that ``selector`` names.
+def open_backend(
+    kind: str, *, selector: str, arena: npt.NDArray[np.uint8], memory_bytes: int, slab_bytes: int = 0, cores: int
+) -> Backend:
+    """Open the device of ``kind`` that ``selector`` names, with ``memory_bytes`` of its own memory.
+
+    ``slab_bytes`` is the largest allocation that the plan counts on; nothing straddles a multiple of it; 0: no limit.
 
     Raises:
         PlatformError: the kind has no backend, or the device is not there.
@@ -171,11 +175,11 @@ def open_backend(kind: str, *, selector: str, arena: npt.NDArray[np.uint8], slab
     if kind == "opencl":
         from heterotask_core.runtime.devices.opencl import OpenClBackend
 
-        return OpenClBackend(arena, slab_bytes=slab_bytes, selector=selector)
+        return OpenClBackend(arena, memory_bytes=memory_bytes, slab_bytes=slab_bytes, selector=selector)
     if kind == "cuda":
         from heterotask_core.runtime.devices.cuda import CudaBackend
 
-        return CudaBackend(arena, slab_bytes=slab_bytes, selector=selector)
+        return CudaBackend(arena, slab_bytes=memory_bytes, selector=selector)
     raise PlatformError(
         f"devices of kind {kind!r} cannot be executed (only cpu, opencl, cuda); simulate the plan instead"
     )

@@ -1,4 +1,8 @@
-"""OpenCL devices through PyOpenCL: one slab, sub-buffers at planned offsets, three in-order queues."""
+"""OpenCL devices through PyOpenCL: slabs, sub-buffers at planned offsets, three in-order queues.
+
+A slab is one allocation, which devices limit to less than their memory. Offsets run on from slab to slab; the plan lets
+nothing straddle two.
+"""
 
 from __future__ import annotations
 
@@ -58,24 +62,28 @@ class OpenClBackend:
 
     own_memory = True
 
-    def __init__(self, arena: npt.NDArray[np.uint8], *, slab_bytes: int, selector: str) -> None:
-        """Open the device and allocate the slab.
+    def __init__(self, arena: npt.NDArray[np.uint8], *, memory_bytes: int, slab_bytes: int, selector: str) -> None:
+        """Open the device and allocate ``memory_bytes`` in slabs of ``slab_bytes`` (0: one of all).
 
         Raises:
-            PlatformError: there is no such device, or the slab is larger than one allocation may be.
+            PlatformError: there is no such device, or a slab is larger than one allocation may be.
         """
         self._arena = arena
         device = _find(selector)
-        if slab_bytes > device.max_mem_alloc_size:
+        self._slab_bytes = min(slab_bytes, memory_bytes) or max(1, memory_bytes)
+        if self._slab_bytes > device.max_mem_alloc_size:
             raise PlatformError(
-                f"OpenCL device {device.name}: the plan needs {slab_bytes} bytes but one allocation holds at most "
-                f"{device.max_mem_alloc_size}; plan with a smaller memory"
+                f"OpenCL device {device.name}: the plan needs {self._slab_bytes} bytes in one allocation, which holds "
+                f"at most {device.max_mem_alloc_size}; write that as max_allocation_bytes of its memory into the "
+                "platform file and plan again"
             )
         self._context = cl.Context([device])
         profiling = cl.command_queue_properties.PROFILING_ENABLE
         self._queues = [cl.CommandQueue(self._context, device, profiling) for _ in range(3)]
         # Zero-size buffers are refused.
-        self._slab = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, max(1, slab_bytes))
+        starts = range(0, max(1, memory_bytes), self._slab_bytes)
+        sizes = [min(self._slab_bytes, max(1, memory_bytes) - start) for start in starts]
+        self._slabs = [cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size) for size in sizes]
         self._parts: dict[tuple[int, int], Any] = {}
         self._programs: dict[str, Any] = {}
         self._staging = Staging()
@@ -86,7 +94,7 @@ class OpenClBackend:
         byte = np.zeros(1, np.uint8)
         best = np.inf
         for _ in range(10):
-            event = cl.enqueue_copy(self._queues[0], self._slab, byte, is_blocking=False)
+            event = cl.enqueue_copy(self._queues[0], self._slabs[0], byte, is_blocking=False)
             event.wait()
             best = min(best, time.monotonic() - event.profile.end * _NANO)
         return float(best)
@@ -95,7 +103,8 @@ class OpenClBackend:
         """Return the sub-buffer of a byte range, made once."""
         key = (offset, size_bytes)
         if key not in self._parts:
-            self._parts[key] = self._slab.get_sub_region(offset, size_bytes)
+            slab, start = divmod(offset, self._slab_bytes)
+            self._parts[key] = self._slabs[slab].get_sub_region(start, size_bytes)
         return self._parts[key]
 
     def _program(self, variant: Variant) -> Any:
@@ -181,21 +190,21 @@ class OpenClBackend:
         return OpenClEvent(event, event, self._offset_s)
 
     def copy_in(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> OpenClEvent:
-        """Copy from the arena to the slab."""
+        """Copy from the arena to the device's memory."""
         host = self._arena[source : source + size_bytes]
         return self._enqueue(queue, self._part(target, size_bytes), host, after, is_blocking=False)
 
     def copy_out(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> OpenClEvent:
-        """Copy from the slab to the arena."""
+        """Copy from the device's memory to the arena."""
         host = self._arena[target : target + size_bytes]
         return self._enqueue(queue, host, self._part(source, size_bytes), after, is_blocking=False)
 
     def copy_within(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> OpenClEvent:
-        """Copy inside the slab."""
+        """Copy inside the device's memory."""
         return self._enqueue(queue, self._part(target, size_bytes), self._part(source, size_bytes), after)
 
     def read(self, argument: Argument) -> npt.NDArray[Any]:
-        """Return a copy of an array in the slab."""
+        """Return a copy of an array in the device's memory."""
         host = np.empty(argument.shape, argument.dtype)
         if host.nbytes:
             part = self._part(argument.offset_bytes, argument.size_bytes)
@@ -207,11 +216,12 @@ class OpenClBackend:
         self._parts.clear()
 
     def close(self) -> None:
-        """Finish the queues and free the slab."""
+        """Finish the queues and free the slabs."""
         for queue in self._queues:
             queue.finish()
         self._parts.clear()
-        self._slab.release()
+        for slab in self._slabs:
+            slab.release()
 
 
 def _find(selector: str) -> Any:
