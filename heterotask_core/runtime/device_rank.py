@@ -218,6 +218,9 @@ def _copy_launcher(context: Context, backend: Backend, memory: int, lane: int, o
     if pair not in copies:
         raise _misplaced(context, op)
     copy = copies[pair]
+    for place, offset in zip(pair, (source_offset, target_offset), strict=True):
+        if place == memory:
+            backend.prepare(offset, size_bytes)
     return lambda after: copy(source_offset, target_offset, size_bytes, after, queue)
 
 

@@ -76,14 +76,8 @@ def died(
     for rank in dead:
         running = [lane["op"] for lane in lanes if lane["rank"] == rank and lane.get("running")]
         names.append(rank_name(ranks, rank) + (f" running {' and '.join(running)}" if running else ""))
-    others = [
-        f"rank {lane['rank']} was running {lane['op']}"
-        for lane in lanes
-        if lane.get("running")
-        and lane["rank"] not in dead
-        and ranks[lane["rank"]].device is not None
-        and any(ranks[rank].device is None and ranks[rank].node == ranks[lane["rank"]].node for rank in dead)
-    ]
+    agents = {ranks[rank].node for rank in dead if ranks[rank].device is None}
+    beside = [lane for lane in lanes if lane["rank"] not in dead and ranks[lane["rank"]].node in agents]
     found = _SIGNAL.search(launcher) if len(dead) == 1 else None
     how = "was killed or crashed"
     if len(dead) == 1 and dead[0] in signals:
@@ -93,8 +87,15 @@ def died(
         how = f"was ended by signal {number} ({word})"
     hint = "if it was killed for lack of memory, dmesg tells"
     said = "".join(rank_output(folder, rank) for rank in dead)
-    beside = f"; on its node {' and '.join(others)}" if others else ""
-    return f"{' or '.join(names) or 'a rank'} {how}{beside}; the job was ended ({hint}){said}"
+    which = " or ".join(names) or "a rank"
+    return f"{which} {how}; the job was ended ({hint}){said}{were_running(ranks, beside, folder)}"
+
+
+def were_running(ranks: Sequence[RankRole], lanes: Sequence[Lane], folder: Path) -> str:
+    """Return what device ranks were running, and what these printed last, as sentences; empty if none was."""
+    running = [lane for lane in lanes if lane.get("running") and ranks[lane["rank"]].device is not None]
+    tasks = "".join(f"; {rank_name(ranks, lane['rank'])} was running {lane['op']}" for lane in running)
+    return tasks + "".join(rank_output(folder, rank) for rank in dict.fromkeys(lane["rank"] for lane in running))
 
 
 def last_lanes(folder: Path, node: str) -> list[dict[str, Any]]:
@@ -121,9 +122,10 @@ def last_lanes(folder: Path, node: str) -> list[dict[str, Any]]:
 
 def silent(ranks: Sequence[RankRole], rank: int, silent_s: float, folder: Path) -> str:
     """Return the message for an agent whose heartbeat stopped."""
+    beside = were_running(ranks, last_lanes(folder, ranks[rank].node), folder)
     return (
         f"{rank_name(ranks, rank)} has been silent for {silent_s:.0f} s: stopped, or its host is overloaded or out of "
-        f"reach; the job was ended{rank_output(folder, rank)}"
+        f"reach; the job was ended{rank_output(folder, rank)}{beside}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,8 +105,15 @@ class MpiJob:
             environment = clean_environment(os.environ, python_path=[str(Path(p).resolve()) for p in sys.path])
             with (folder / "output.txt").open("wb") as output:
                 # The parent-death guard belongs to the thread that starts the job: this one.
+                # SIGPIPE stays ignored: mpiexec may write to a proxy that a rank's death has ended already, and its own
+                # death would hide that of the rank.
                 self.process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    restore_signals=False,
                 )
         except OSError as error:
             self._line.hang_up()
@@ -220,10 +228,13 @@ class MpiJob:
         printed = (self.folder / "output.txt").read_text(errors="replace")
         if messages:
             return ExecutionError("\n".join(messages))
-        if self.end_kind is End.EXITED and code < 0:
+        if self.end_kind is End.EXITED and code < 0 and self._failed_s is None and -code != signal.SIGPIPE:
+            nodes = dict.fromkeys(role.node for role in self._ranks)
+            lanes = [lane for node in nodes for lane in failure.last_lanes(self.folder, node)]
             return ExecutionError(
                 f"the launcher ({' '.join(self._command[:6])} …) was ended by signal {-code}, by a person or for "
-                "lack of memory (see dmesg); all ranks were ended with it"
+                f"lack of memory (see dmesg); all ranks were ended with it"
+                f"{failure.were_running(self._ranks, lanes, self.folder)}"
             )
         if self.end_kind is End.SILENT:
             rank, state = max(self._line.agents.items(), key=lambda item: item[1].silent_s)

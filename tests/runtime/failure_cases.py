@@ -33,6 +33,10 @@ TOKEN = "HETEROTASK_TEST_TOKEN"
 SHM = Path("/dev/shm")
 PRINTED = "rank 3 printed: about to fail"
 C1 = "rank 3 (device 'c1', node 'n1') running task"
+WAS = "rank 3 (device 'c1', node 'n1') was running task"
+FOREVER = "'forever1' (variant 'plain' of kernel 'forever')"
+EXITS_ON = signal.SIGUSR2
+"""A rank of a case leaves by ``os._exit`` when it hears this one (see ``exits_on_signal``); MPICH uses SIGUSR1."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,10 @@ CASES = {
         _kernel_case(k.KILLED, C1, "the job was ended", PRINTED),
         _kernel_case(k.CRASHES, C1, "the job was ended", "Segmentation fault", "failure_kernels.py"),
         _kernel_case(k.WRONG_SHAPE, "failed (variant", "could not broadcast", PRINTED),
-        _kernel_case(k.STOPS, "no progress for", "runs, since", PRINTED, hangs=True),
-        _kernel_case(k.HOLDS_GIL, "no progress for", "runs, since", PRINTED, hangs=True),
-        _kernel_case(k.FOREVER, "no progress for", "runs, since", PRINTED, hangs=True),
+        *(
+            _kernel_case(kernel, "no progress for", "runs, since", "rank 2 should deliver", PRINTED, hangs=True)
+            for kernel in (k.STOPS, k.HOLDS_GIL, k.FOREVER)
+        ),
         _kernel_case(k.FILLS_DISK, "No space left on device", small_disk_bytes=16 << 20),
         Case(
             "trace_fills_disk",
@@ -102,20 +107,27 @@ CASES = {
             small_disk_bytes=16 << 20,
             trace=False,
         ),
-        Case("worker_killed", k.FOREVER, (C1, "'forever1'", "the job was ended"), _kill(3, signal.SIGKILL)),
+        Case("worker_killed", k.FOREVER, (C1, FOREVER, "the job was ended", PRINTED), _kill(3, signal.SIGKILL)),
         # MPI may end its peers before anybody looks; then all that died are named.
-        Case("agent_killed", k.FOREVER, ("rank 2 (agent, node 'n1')", "was "), _kill(2, signal.SIGKILL)),
+        *(
+            Case(f"agent_{what}", k.FOREVER, ("rank 2 (agent, node 'n1')", "was ", "rank 3", FOREVER, PRINTED), breaks)
+            for what, breaks in (
+                ("killed", _kill(2, signal.SIGKILL)),
+                ("crashes", _kill(2, signal.SIGSEGV)),
+                ("exits", _kill(2, EXITS_ON)),
+            )
+        ),
         Case(
             "agent_stopped",
             k.FOREVER,
-            ("rank 2 (agent, node 'n1') has been silent for",),
+            ("rank 2 (agent, node 'n1') has been silent for", WAS, FOREVER, PRINTED),
             _kill(2, signal.SIGSTOP),
             hangs=True,
         ),
         Case(
             "mpiexec_killed",
             k.FOREVER,
-            ("mpiexec", "was ended by signal 9"),
+            ("mpiexec", "was ended by signal 9", WAS, FOREVER, PRINTED),
             lambda scene: os.kill(scene.mpiexec(), signal.SIGKILL),
         ),
         Case("caller_killed", k.FOREVER, (), lambda scene: scene.caller.kill(), caller_dies=True),
@@ -216,7 +228,7 @@ def _run_case(case: Case, folder: Path, *, quick: bool) -> list[str]:
     environment = os.environ | {
         TOKEN: token,
         "TMPDIR": str(folder / "tmp"),
-        "PYTHONPATH": ":".join(p for p in sys.path if p),
+        "PYTHONPATH": ":".join([str(Path(__file__).parent / "exits_on_signal"), *(p for p in sys.path if p)]),
     }
     if quick:
         environment["HETEROTASK_TEST_QUICK"] = "1"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -165,6 +167,36 @@ def test_deadlock_is_reported_with_what_lanes_wait_for(tmp_path, monkeypatch):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
 
 
+_PTRACE_SEIZE = 0x4206
+
+
+def test_no_alarm_while_a_debugger_holds_a_rank(tmp_path, monkeypatch):
+    """A rank that never moves is traced for longer than the limit; the alarm comes once the debugger has gone."""
+    monkeypatch.setattr(job, "STALL_MIN_S", 0.7)
+    monkeypatch.setattr(job, "FIRST_PASS_S", 0.0)
+    gone = threading.Event()
+
+    def debugger() -> None:
+        _wait_until((tmp_path / "pid").exists, "the task has not started", 60)
+        rank = int((tmp_path / "pid").read_text())
+        assert ctypes.CDLL(None, use_errno=True).ptrace(_PTRACE_SEIZE, rank, None, None) == 0
+        # A thread that ends lets go of what it traces.
+        gone.wait(2.5)
+        gone.set()
+
+    b = Builder([("c0", "cpu", "n0")])
+    b.task("c0", HANG, {"output": b.slot("n0")}, params={"path": {"output": "pid"}})
+    thread = threading.Thread(target=debugger)
+    thread.start()
+    try:
+        with pytest.raises(ExecutionError, match="no progress for 1 s"):
+            execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
+        assert gone.is_set()
+    finally:
+        gone.set()
+        thread.join()
+
+
 def test_timeout_ends_the_job(tmp_path):
     b = _diamond("c0", "c1")
     with pytest.raises(ExecutionError, match="did not end within 0 s"):
@@ -179,8 +211,8 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _wait_until(condition, what: str) -> None:
-    deadline_s = time.monotonic() + 10
+def _wait_until(condition, what: str, limit_s: float = 10) -> None:
+    deadline_s = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline_s, what
         os.sched_yield()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import tracemalloc
 from dataclasses import replace
 from functools import partial
@@ -18,6 +20,7 @@ from runtime_kernels import FILL, NOTHING, STORE, TWICE
 from heterotask_core.program.model import LaneKind, OpKind, Program, RankRole
 from heterotask_core.runtime.arena import Counters, NodeMemory
 from heterotask_core.runtime.context import Context, JobSpec, counters_file
+from heterotask_core.runtime.device_rank import DeviceRole
 from heterotask_core.runtime.job import execute
 from heterotask_core.runtime.loop import WINDOW, Loop
 from heterotask_core.runtime.rank import share_cores
@@ -198,28 +201,56 @@ def test_an_agent_without_a_core_shares_those_of_its_node(monkeypatch):
     assert len(pinned) == 2
 
 
-def _overlap(result, left: list[int], right: list[int]) -> bool:
-    """Whether any of the ops ``left`` ran at the same time as one of ``right``, in any repeat."""
-    start, finish = result.start_s, result.finish_s
-    return any(((start[:, a] < finish[:, b]) & (start[:, b] < finish[:, a])).any() for a in left for b in right)
+def _at_once(start_s, finish_s, lanes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether some op of every lane runs at one moment, which can be the start of one of them."""
+    return any(
+        all(any(start_s[op] <= moment < finish_s[op] for op in ops) for ops in lanes)
+        for moment in start_s[list(itertools.chain(*lanes))]
+    )
 
 
-@pytest.mark.mpi
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core computes or copies, never both")
-def test_opencl_copies_while_it_computes(tmp_path, monkeypatch):
-    """By the device's own times, with two cores for PoCL's three queues."""
-    pytest.importorskip("pyopencl")
-    monkeypatch.setattr("hand_program.COUNT", 1_000_000)
-    monkeypatch.setattr("hand_program.SLOT_BYTES", 8_000_000)
+def run_device_rank(folder: Path, repeats: int = 5) -> None:
+    """Run a device's rank in this very process, see that nothing is made after loading, and keep the trace."""
+    import pyopencl
+
     b, stages = _pipeline(8)
-    cores = tuple(sorted(os.sched_getaffinity(0))[:2])
-    b.platform = replace(b.platform, devices=tuple(replace(d, core_ids=cores) for d in b.platform.devices))
-    b.ranks = [replace(role, core_ids=cores) for role in b.ranks]
-    result = execute(b.build(), b.platform, output_dir=tmp_path, repeats=3)
-    into, computed, out = (list(ops) for ops in zip(*stages, strict=True))
-    assert _overlap(result, into, computed)
-    assert _overlap(result, computed, out)
-    assert _overlap(result, into, out)
+    program = b.build()
+    context = _context(program, folder, rank=2, repeats=repeats)
+    devices = {"g0": {"kind": "opencl", "selector": "", "memory": "g0", "slab_bytes": "0"}}
+    context.spec = replace(context.spec, devices=devices)
+    role = DeviceRole(context.spec, "g0", arena=context.memory.arena, memory_bytes=b.used["g0"], cores=1)
+    role.load(context)
+    parts, buffers = dict(role._backend._parts), []
+    pyopencl.Buffer = lambda *given: buffers.append(given)
+    for repeat in range(repeats):
+        context.begin(repeat)
+        assert role.run(repeat)
+    assert role._backend._parts == parts
+    assert buffers == []
+    assert len(parts) == 2 * len(stages)
+    role.finish()
+    role.close()
+    np.savez(folder / "trace.npz", stages=stages, start_s=context.start_s, finish_s=context.finish_s)
+
+
+def test_opencl_copies_in_and_out_while_it_computes_and_fetches_ahead(tmp_path):
+    """By the device's own times; PoCL has a thread for each of its three queues, on however many cores."""
+    pytest.importorskip("pyopencl")
+    code = (
+        f"import hand_program as h; h.COUNT, h.SLOT_BYTES = 1_000_000, 8_000_128\nimport test_runtime_overlap as t; "
+        f"from pathlib import Path; t.run_device_rank(Path({str(tmp_path)!r}))"
+    )
+    environment = {**os.environ, "PYTHONPATH": ":".join(p for p in sys.path if p), "POCL_MAX_PTHREAD_COUNT": "3"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+    with np.load(tmp_path / "trace.npz") as stored:
+        stages, start_s, finish_s = stored["stages"], stored["start_s"], stored["finish_s"]
+    assert np.isfinite(finish_s).all()
+    into, computed, out = lanes = tuple(map(tuple, stages.T.tolist()))
+    assert any(_at_once(start_s[repeat], finish_s[repeat], lanes) for repeat in range(len(start_s)))
+    for one, other in itertools.combinations((into, computed, out), 2):
+        assert any(_at_once(start_s[repeat], finish_s[repeat], (one, other)) for repeat in range(len(start_s)))
+    # The next input is on its way before the item before it is computed.
+    assert (start_s[:, into[1:]] < finish_s[:, computed[:-1]]).mean() > 0.5
 
 
 @pytest.mark.mpi

@@ -112,6 +112,9 @@ class Backend(Protocol):
     ) -> Launcher:
         """Prepare a task (compile, set arguments); ``scratch`` is (offset, bytes) in the computing memory."""
 
+    def prepare(self, offset: int, size_bytes: int) -> None:
+        """Make what copies of these bytes of the device's memory need: later nothing is allocated."""
+
     def copy_in(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> Event:
         """Copy from the arena (offset ``source``) to the device's memory (offset ``target``)."""
 

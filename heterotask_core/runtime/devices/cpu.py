@@ -64,6 +64,9 @@ class CpuBackend:
 
         return launch
 
+    def prepare(self, offset: int, size_bytes: int) -> None:
+        """There is no memory but the arena."""
+
     def copy_within(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> DoneEvent:
         """Copy inside the arena."""
         start_s = time.monotonic()

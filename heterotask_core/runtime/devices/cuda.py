@@ -181,6 +181,9 @@ class CudaBackend:
         runtime = cp.cuda.runtime
         return self._issue(queue, after, lambda: runtime.memcpyAsync(target, source, size_bytes, kind, stream))
 
+    def prepare(self, offset: int, size_bytes: int) -> None:
+        """Copies need nothing but addresses."""
+
     def copy_in(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> CudaEvent:
         """Copy from the arena to the slab."""
         kind = cp.cuda.runtime.memcpyHostToDevice

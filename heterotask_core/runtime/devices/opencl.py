@@ -189,6 +189,10 @@ class OpenClBackend:
         self._queues[queue].flush()
         return OpenClEvent(event, event, self._offset_s)
 
+    def prepare(self, offset: int, size_bytes: int) -> None:
+        """Make the sub-buffer of a byte range."""
+        self._part(offset, size_bytes)
+
     def copy_in(self, source: int, target: int, size_bytes: int, after: Sequence[Any], queue: int) -> OpenClEvent:
         """Copy from the arena to the device's memory."""
         host = self._arena[source : source + size_bytes]
