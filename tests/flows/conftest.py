@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from real_site import Site
+from real_site import Site, documented_commands
 
 
 @pytest.fixture(scope="session")
@@ -11,8 +11,8 @@ def only_site(tmp_path_factory):
     """The session's site after its first `heterotask deploy`; tests take ``site``, which is whole again."""
     made = Site(tmp_path_factory.mktemp("site"))
     try:
-        told = made.deploy()
-        assert told.splitlines()[-1] == f"http://127.0.0.1:{made.port}"
+        told = made.documented("heterotask deploy")
+        assert told.stdout.splitlines()[-1] == f"http://127.0.0.1:{made.port}"
         yield made
     finally:
         made.close()
@@ -27,11 +27,9 @@ def site(only_site):
 
 @pytest.fixture(scope="session")
 def finished(only_site):
-    """A run of heat by the deployed flow, started and followed by the command: what that said, and the run's id."""
+    """The run of the documentation's command, by the deployed flow: what the command said, and the run's id."""
     only_site.ensure()
-    command = ["heterotask", "run", "heat", "-p", "size=64", "-p", "tile=32", "-p", "steps=2", "--devices", "cpu:1"]
-    command += ["--profile-budget", "1", "--evaluations", "5", "--check", "--store", str(only_site.store)]
-    done = only_site.run(*command, "--via-prefect", "heat/run")
-    assert done.returncode == 0, done.stderr
+    (command,) = [command for command in documented_commands() if command.startswith("heterotask run canny")]
+    done = only_site.documented(command)
     (run,) = {word.rpartition("/")[2] for word in done.stderr.split() if "/runs/flow-run/" in word}
-    return SimpleNamespace(command=command, stdout=done.stdout, stderr=done.stderr, run=run)
+    return SimpleNamespace(stdout=done.stdout, stderr=done.stderr, run=run)

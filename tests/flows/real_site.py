@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +16,12 @@ REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 WAIT_S = 240.0
 """How long anything may take on a busy machine; what must be fast is asserted where it happens."""
+
+
+def documented_commands():
+    """Return every command of docs/prefect.md but those of the installation."""
+    text = (REPOSITORY / "docs" / "prefect.md").read_text().partition("## 2")[2]
+    return re.findall(r"^    (\S.*)$", text, re.MULTILINE)
 
 
 def until(ready, what, limit_s=WAIT_S):
@@ -63,18 +71,24 @@ def guard(entry):
 class Site:
     """``home`` holds Prefect's settings and database, ``jobs`` the temporary folders of MPI jobs.
 
+    ``work`` is what a person works in: prefect.yaml and the flows, later the store of the runs.
+
     Nothing of it outlives the tests: a process of its own ends what is left, also when the tests are killed.
     """
 
     def __init__(self, folder, **more):
         self.home, self.store, self.jobs = folder / "prefect", folder / "store", folder / "tmp"
-        for made in (self.home, self.jobs):
+        self.work = folder / "work"
+        for made in (self.home, self.jobs, self.work):
             made.mkdir()
+        shutil.copy(REPOSITORY / "prefect.yaml", self.work)
+        shutil.copytree(REPOSITORY / "flows", self.work / "flows", ignore=shutil.ignore_patterns("__pycache__"))
         self._mark = f"TMPDIR={self.jobs}"
         self._guard = subprocess.Popen(
             [sys.executable, __file__, self._mark], stdin=subprocess.PIPE, start_new_session=True
         )
         self.port = free_port()
+        self._documented = {}
         hidden = ("PREFECT_", "HETEROTASK_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         self.environment |= {
@@ -87,11 +101,11 @@ class Site:
         }
 
     def run(self, *command, timeout_s=600):
-        """Run a command in the repository; returns the finished process with its output."""
+        """Run a command where a person works; returns the finished process with its output."""
         return subprocess.run(
             list(command),
             env=self.environment,
-            cwd=REPOSITORY,
+            cwd=self.work,
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -106,6 +120,15 @@ class Site:
 
     def deploy(self):
         return self.check("heterotask", "deploy", "--port", str(self.port))
+
+    def documented(self, command):
+        """Run a command of docs/prefect.md, but with the port of the site, unless that was done before."""
+        if command not in self._documented:
+            here = re.sub(r"^heterotask deploy$", f"heterotask deploy --port {self.port}", command)
+            done = self.run("bash", "-c", here)
+            assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
+            self._documented[command] = done
+        return self._documented[command]
 
     def ensure(self):
         """Deploy again if a test has ended the server or the worker."""

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import polars as pl
 import pytest
+from made_chart import chart_page
 
 from flows.artifacts import MAX_ARTIFACT_BYTES, artifact_key, gantt_markdown, summary_markdown
 from flows.charts import MAX_ROWS, curve_svg, measured_medians, timing_rows
@@ -139,7 +140,9 @@ def test_progress_says_how_far_and_until_when(done, total, data, begins):
 
 @pytest.mark.parametrize("n_ops", [100, 100_000])
 def test_a_chart_of_any_size_fits_into_a_page(n_ops):
-    from heterotask_core.report.gantt import BARS
-
-    # What the chart of a run is bounded by: its bars, each less than 42 characters, in base64.
-    assert min(n_ops, BARS) * 42 * 4 / 3 < MAX_ARTIFACT_BYTES
+    page = chart_page(n_ops)
+    svg = ElementTree.fromstring(base64.b64decode(page.partition("base64,")[2].rstrip(")\n")))
+    assert any(f"{n_ops:,} tasks" in (node.text or "") for node in svg.iter())
+    # A row a device, whatever is in it.
+    assert {f"n0.cpu{i}" for i in range(16)} <= {node.text for node in svg.iter()}
+    assert len(page) < MAX_ARTIFACT_BYTES

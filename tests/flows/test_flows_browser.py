@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, find_chromium
+from made_chart import chart_page
 
 pytestmark = [
     pytest.mark.browser,
@@ -36,7 +37,7 @@ def _picture(browser, tmp_path, name):
 
 def _artifact(site, run, what):
     _, found = site.api("POST", "/artifacts/filter", {"flow_runs": {"id": {"any_": [run]}}})
-    (artifact,) = [a for a in found if a["key"] == f"heat-{what}"]
+    (artifact,) = [a for a in found if a["key"] == f"canny-{what}"]
     return artifact["id"]
 
 
@@ -46,6 +47,17 @@ def test_the_form_shows_help_and_defaults(browser, site, tmp_path, base):
     url = f"http://127.0.0.1:{site.port}{base}/deployments/deployment/{found['id']}/run"
     browser.open(url, "Steps", "time steps", "rows and columns of the grid", "Search budget of the planner")
     _picture(browser, tmp_path, f"prefect-form{base.replace('/', '-')}.png")
+
+
+@pytest.mark.parametrize("base", ["", "/v2"])
+@pytest.mark.parametrize("n_ops", [100, 100_000])
+def test_a_chart_of_any_size_is_shown(browser, site, tmp_path, base, n_ops):
+    made = {"key": f"made-{n_ops}", "type": "markdown", "data": chart_page(n_ops)}
+    status, artifact = site.api("POST", "/artifacts/", made)
+    assert status == 201
+    browser.open(f"http://127.0.0.1:{site.port}{base}/artifacts/artifact/{artifact['id']}", "Gantt chart of run")
+    browser.wait_for(CHART, "the chart")
+    _picture(browser, tmp_path, f"chart-{n_ops}{base.replace('/', '-')}.png")
 
 
 @pytest.mark.parametrize("base", ["", "/v2"])
@@ -59,4 +71,4 @@ def test_a_finished_run_shows_stages_and_artifacts(browser, site, finished, tmp_
     browser.wait_for(CHART, "the chart")
     _picture(browser, tmp_path, f"prefect-gantt{base.replace('/', '-')}.png")
     browser.open(f"{root}/artifacts/artifact/{_artifact(site, run, 'timings')}", "beyond_ms")
-    browser.open(f"{root}/artifacts/key/heat-history", "heat-history")
+    browser.open(f"{root}/artifacts/key/canny-history", "canny-history")

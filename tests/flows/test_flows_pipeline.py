@@ -11,11 +11,13 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     ArtifactFilter,
     ArtifactFilterFlowRunId,
+    ArtifactFilterKey,
     FlowRunFilter,
     FlowRunFilterId,
     LogFilter,
     LogFilterFlowRunId,
 )
+from prefect.client.schemas.sorting import ArtifactSort
 from prefect.logging.handlers import APILogHandler
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
@@ -138,36 +140,49 @@ def test_a_calibration_says_what_it_found(ran):
     assert "| outcome | nothing to calibrate |" in page.data
 
 
-def test_a_launch_that_failed_is_tried_again_in_a_folder_of_its_own(ran, monkeypatch):
+@pytest.fixture(scope="module")
+def again(ran):
+    """State of another run of the same plan whose first launch fails; what was tried, and the records it left."""
     state, store = ran
-    config = ExecuteParams(app=APP, app_params=["n=8"], devices="cpu:1", store=str(store), plan=_plan(state))
-    monkeypatch.setenv("HETEROTASK_LAUNCHER", "nosuch")
-    attempts = []
+    attempts, before = [], Store(store).list("runs")
 
     def stage(*args, **options):
-        attempts.append(os.environ.get("HETEROTASK_LAUNCHER"))
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            if not attempts:
+                patch.setenv("HETEROTASK_LAUNCHER", "nosuch")
+            attempts.append(os.environ.get("HETEROTASK_LAUNCHER"))
             return execute_stage(*args, **options)
-        finally:
-            monkeypatch.delenv("HETEROTASK_LAUNCHER", raising=False)
 
-    monkeypatch.setattr(steps, "execute_stage", stage)
-    monkeypatch.setattr(flows, "execute_step", steps.execute_step.with_options(retry_delay_seconds=0))
-    before = Store(store).list("runs")
-    again = execute(config, return_state=True)
-    assert again.is_completed(), again.message
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "execute_stage", stage)
+        patch.setattr(flows, "execute_step", steps.execute_step.with_options(retry_delay_seconds=0))
+        done = execute(_config(state, store), return_state=True)
+    return done, attempts, [key for key in Store(store).list("runs") if key not in before]
+
+
+def test_a_launch_that_failed_is_tried_again_in_a_folder_of_its_own(ran, again):
+    _, store = ran
+    state, attempts, made = again
+    assert state.is_completed(), state.message
     assert attempts == ["nosuch", None]
-    made = [key for key in Store(store).list("runs") if key not in before]
     assert [Store(store).manifest("runs", key)["status"] for key in made] == ["failed", "complete"]
-    tasks, _ = _records(again)
+    tasks, _ = _records(state)
     assert {t.name.rpartition("-")[0]: t.run_count for t in tasks} == {"execute": 2, "report": 1}
 
 
+def test_the_history_has_a_version_a_run(again):
+    assert again[0].is_completed()
+    wanted = ArtifactFilter(key=ArtifactFilterKey(any_=["flows-app-tiny-history"]))
+    with get_client(sync_client=True) as client:
+        versions = client.read_artifacts(artifact_filter=wanted, sort=ArtifactSort.CREATED_DESC)
+    told = [[(row["status"], row["in_use"]) for row in json.loads(version.data)] for version in versions]
+    assert told[-1] == [("complete", "yes")]
+    assert told[0] == [("complete", "yes"), ("failed", "yes"), ("complete", "yes")]
+
+
 def test_a_rank_that_failed_is_not_tried_again(ran, monkeypatch):
-    state, store = ran
-    config = ExecuteParams(app=APP, app_params=["n=8"], devices="cpu:1", store=str(store), plan=_plan(state))
     monkeypatch.setenv("FLOWS_APP_FAIL", "1")
-    failed = execute(config, return_state=True)
+    failed = execute(_config(*ran), return_state=True)
     assert failed.is_failed()
     with pytest.raises(ExecutionError, match="squares"):
         failed.result()
@@ -175,5 +190,6 @@ def test_a_rank_that_failed_is_not_tried_again(ran, monkeypatch):
     assert {t.name.rpartition("-")[0]: t.run_count for t in tasks} == {"execute": 1}
 
 
-def _plan(state):
-    return state.result()["plan"]["plan"]
+def _config(state, store):
+    plan = state.result()["plan"]["plan"]
+    return ExecuteParams(app=APP, app_params=["n=8"], devices="cpu:1", store=str(store), plan=plan)
