@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import resource
+import shutil
+import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from heterotask_core import doctor
+from heterotask_core.errors import PlatformError
 from heterotask_core.platform.discover import Accelerator, Request, assemble
+
+GPUS = "0, 00000000:19:00.0, Default, Disabled\n1, 00000000:3B:00.0, {}, Disabled\n"
 
 
 @pytest.mark.mpi
@@ -32,6 +41,113 @@ def test_ranks_that_cannot_be_started_are_told(monkeypatch):
     (finding,) = doctor._transport(["here"])
     assert not finding.ok
     assert "unknown launcher 'nosuch'" in finding.detail
+
+
+def test_mpiexec_that_is_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = doctor._mpiexec()
+    assert (finding.ok, finding.required, finding.fix) == (False, True, "pip install mpich")
+    assert "mpiexec is neither beside" in finding.detail
+
+
+def test_shared_memory_that_is_too_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 << 20))
+    finding = doctor._shared_memory(tmp_path)
+    assert (finding.ok, finding.required, finding.detail) == (False, True, f"0.1 GiB free in {tmp_path}")
+    assert "remount,size" in finding.fix
+    assert "--shm-size" in finding.fix
+
+
+def test_a_single_core_and_no_guard_are_warnings(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    cores, guard = doctor._cores(), doctor._guard()
+    assert (cores.ok, cores.required, cores.detail) == (False, False, "1 allowed to this process")
+    assert "ask for more cores" in cores.fix
+    assert (guard.ok, guard.required, guard.detail) == (False, False, "not found")
+    assert "install util-linux" in guard.fix
+
+
+@pytest.mark.parametrize(
+    ("check", "package", "extra"),
+    [(doctor._opencl, "pyopencl", "heterotask[opencl]"), (doctor._cuda, "cupy", "heterotask[cuda]")],
+)
+def test_driver_packages_that_are_not_installed(monkeypatch, check, package, extra):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    finding = check()
+    assert (finding.ok, finding.required, finding.detail) == (False, False, f"{package} is not installed")
+    assert extra in finding.fix
+
+
+class _OpenClError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("platforms", "ok", "detail"),
+    [
+        ([], False, "no device"),
+        (_OpenClError("PLATFORM_NOT_FOUND_KHR"), False, "PLATFORM_NOT_FOUND_KHR"),
+        ([["Xe"], ["Vega"]], True, "Xe, Vega"),
+    ],
+)
+def test_opencl_drivers(monkeypatch, platforms, ok, detail):
+    def get_platforms():
+        if isinstance(platforms, Exception):
+            raise platforms
+        devices = [[SimpleNamespace(name=name) for name in names] for names in platforms]
+        return [SimpleNamespace(get_devices=partial(list, found)) for found in devices]
+
+    fake = SimpleNamespace(get_platforms=get_platforms, Error=_OpenClError)
+    monkeypatch.setitem(sys.modules, "pyopencl", fake)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: fake)
+    finding = doctor._opencl()
+    assert (finding.ok, finding.detail) == (ok, detail)
+    assert "install an OpenCL driver" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("devices", "ok", "detail"),
+    [(2, True, "2 devices"), (0, False, "0 devices"), (RuntimeError("cudaErrorInsufficientDriver"), False, "Driver")],
+)
+def test_cuda_drivers(monkeypatch, devices, ok, detail):
+    def count():
+        if isinstance(devices, Exception):
+            raise devices
+        return devices
+
+    runtime = SimpleNamespace(getDeviceCount=count, CUDARuntimeError=RuntimeError)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
+    finding = doctor._cuda()
+    assert finding.ok is ok
+    assert detail in finding.detail
+    assert "NVIDIA driver" in finding.fix or "CUDA_VISIBLE_DEVICES" in finding.fix
+
+
+@pytest.mark.parametrize(("code", "words"), [(0, ["compute mode", "GPU binding"]), (9, ["nvidia-smi"])])
+def test_the_gpu_drivers_own_tool_is_asked(tmp_path, monkeypatch, code, words):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho '{GPUS.format('Prohibited').strip()}'\nexit {code}\n")
+    tool.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    findings = doctor._gpus()
+    assert [f.what for f in findings] == words
+    assert not any(f.ok for f in findings)
+    assert all(f.fix for f in findings)
+
+
+@pytest.mark.mpi
+def test_hosts_that_cannot_be_named_are_a_finding(monkeypatch):
+    def refuse():
+        raise PlatformError("HETEROTASK_HOSTS: host 'x' is named twice")
+
+    monkeypatch.setattr("heterotask_core.platform.cluster.allocated_hosts", refuse)
+    last = doctor.diagnose()[-1]
+    assert (last.what, last.ok, last.required) == ("hosts", False, True)
+    assert "named twice" in last.detail
 
 
 LOG = "[1.0] [a:1:0] ucp_worker.c:1 UCX  INFO    ucp_context_0 {} cfg#1 tag({})  rma({})\n"
@@ -95,9 +211,6 @@ def test_kernel_caches_on_a_network_file_system():
     assert "export CUPY_CACHE_DIR=/tmp/$USER/cupy_cache_dir" in finding.fix
     local = {"HOME": "/root", "NUMBA_CACHE_DIR": "/opt"}
     assert doctor._caches(doctor.kernel_caches(local), MOUNTS).ok
-
-
-GPUS = "0, 00000000:19:00.0, Default, Disabled\n1, 00000000:3B:00.0, {}, Disabled\n"
 
 
 @pytest.mark.parametrize(
