@@ -10,6 +10,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack
 
+from heterotask_core.planning.bound_phases import windows
+from heterotask_core.planning.bound_program import combined_s
 from heterotask_core.planning.core import edges
 from heterotask_core.planning.problem import F64, I32, I64, Problem
 
@@ -18,31 +20,39 @@ LARGEST_PROGRAM = 200_000
 
 
 def lower_bound(problem: Problem) -> float:
-    """Return the largest of the lower bounds, in seconds; computed once a problem, which never changes."""
-    known = problem.__dict__.get("_lower_bound_s")
-    if known is None:
-        known = max(bounds(problem).values(), default=0.0)
-        object.__setattr__(problem, "_lower_bound_s", known)
-    return float(known)
+    """Return the largest lower bound known of a problem, in seconds; problems never change, so it is kept with it."""
+    if "_lower_bound_s" not in problem.__dict__:
+        bounds(problem)
+    return float(problem.__dict__["_lower_bound_s"])
 
 
-def bounds(problem: Problem) -> dict[str, float]:
-    """Return lower bounds in seconds by name.
+def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, float]:
+    """Return lower bounds in seconds by name, the largest of which :func:`lower_bound` returns from then on.
 
     ``critical path`` of smallest costs; ``area``: work over capacity; ``mixed``: the area program where a class whose
     tasks all lie on one path must also fit, with what lies between them, into the makespan (Agullo, Beaumont,
-    Eyraud-Dubois & Kumar, IPDPS 2016, have it for Cholesky's POTRF).
+    Eyraud-Dubois & Kumar, IPDPS 2016, have it for Cholesky's POTRF); ``phases``: paths of smallest costs and of the
+    work that lies between two tasks (:mod:`.bound_phases`; small problems); ``combined``: who runs what, what moves,
+    and when, as one mixed-integer program that may take ``combined_s_limit`` seconds (:mod:`.bound_program`; smaller
+    ones, and none for 0).
     """
     if not problem.n_tasks:
+        object.__setattr__(problem, "_lower_bound_s", 0.0)
         return {}
     least = problem.cost_s.min(axis=1)[problem.task_class]
     pointer, target, _, _ = edges(problem)
     head, tail = _paths(pointer, target, least)
-    return {
-        "critical path": float((head + least).max()),
-        "area": _area_s(problem, {}),
-        "mixed": _area_s(problem, _chains(pointer, target, least, problem.task_class, head, tail)),
-    }
+    area_s, price = _area_s(problem, {})
+    mixed_s, _ = _area_s(problem, _chains(pointer, target, least, problem.task_class, head, tail))
+    found = {"critical path": float((head + least).max()), "area": area_s, "mixed": mixed_s}
+    apart = None if price is None else windows(problem, price)
+    if apart is not None:
+        found["phases"] = apart.bound_s
+        if combined_s_limit > 0 and (value := combined_s(problem, apart, limit_s=combined_s_limit)) > 0:
+            found["combined"] = value
+    known = float(problem.__dict__.get("_lower_bound_s", 0.0))
+    object.__setattr__(problem, "_lower_bound_s", max(known, *found.values()))
+    return found
 
 
 @nb.njit(cache=True)
@@ -91,12 +101,13 @@ def _chains(pointer: I64, target: I32, least: F64, task_class: I32, head: F64, t
     return found
 
 
-def _area_s(problem: Problem, chains: dict[int, float]) -> float:
+def _area_s(problem: Problem, chains: dict[int, float]) -> tuple[float, F64 | None]:
     """Work over capacity: spread fractions of each task class over the devices so that no lane is busy longer.
 
     A linear program over (class, device) pairs; beyond ``LARGEST_PROGRAM`` of them each class takes its cheapest lane
     time, shared by all lanes, which is weaker. ``chains``: classes that must fit after one another beside so many
-    seconds.
+    seconds. Returns it with the price (D,) of each device, the sum of its lanes' dual values, which sum to 1; None
+    without a program.
     """
     classes, counts = np.unique(problem.task_class, return_counts=True)
     cost = problem.cost_s[classes]
@@ -105,7 +116,7 @@ def _area_s(problem: Problem, chains: dict[int, float]) -> float:
     n = len(rows)
     if n > LARGEST_PROGRAM:
         width = np.diff(problem.device_lane_ptr)
-        return float((counts * (cost * width).min(axis=1)).sum() / len(lanes))
+        return float((counts * (cost * width).min(axis=1)).sum() / len(lanes)), None
     holds = np.zeros((len(lanes), problem.n_devices))
     owner = np.repeat(np.arange(problem.n_devices), np.diff(problem.device_lane_ptr))
     holds[np.searchsorted(lanes, problem.device_lanes), owner] = 1.0
@@ -118,5 +129,8 @@ def _area_s(problem: Problem, chains: dict[int, float]) -> float:
     equal: Any = csr_array((np.ones(n), (rows, np.arange(n))), shape=(len(classes), n + 1))
     objective = np.append(np.zeros(n), 1.0)
     found = linprog(objective, A_ub=load, b_ub=most, A_eq=equal, b_eq=counts, method="highs")
+    if found.fun is None:
+        return 0.0, None
+    dual = np.maximum(-found.ineqlin.marginals[: len(lanes)], 0.0)
     # The solver's tolerance must not lift the bound above a makespan that meets it.
-    return 0.0 if found.fun is None else float(found.fun) * (1 - 1e-7)
+    return float(found.fun) * (1 - 1e-7), holds.T @ (dual / dual.sum()) if dual.sum() > 0 else None
