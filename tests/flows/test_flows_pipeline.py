@@ -50,7 +50,7 @@ def server(only_site):
     }
     with temporary_settings(settings):
         yield
-        APILogHandler.flush()
+        APILogHandler().flush()
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_the_run_has_its_artifacts(ran):
 
 
 def test_what_ranks_print_is_in_the_log_with_rank_and_node(ran):
-    APILogHandler.flush()
+    APILogHandler().flush()
     wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[ran[0].state_details.flow_run_id]))
     with get_client(sync_client=True) as client:
         messages = [line.message for line in client.read_logs(wanted, limit=200)]
