@@ -92,6 +92,12 @@ TimeBudgetOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
 RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="How often to run the program in one job.")]
+PaceOption = Annotated[
+    bool, typer.Option("--pace", help="Let emulated devices wait for the clock, for a demonstration.")
+]
+DilateOption = Annotated[
+    float | None, typer.Option("--dilate", min=1e-9, help="Seconds a logical second with --pace; default: what fits.")
+]
 ProfileBudgetOption = Annotated[float, typer.Option("--profile-budget", min=0.1, help="Seconds to spend on timing.")]
 
 DEFAULT_STORE = Path(".heterotask")
@@ -157,13 +163,16 @@ def execute_command(
             "--verify", min=0, max=1, help="Share of the tasks to compute again with the reference variant and compare."
         ),
     ] = 0.0,
+    pace: PaceOption = False,
+    dilate: DilateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Execute a plan unchanged under MPI."""
     from heterotask_core.stages import load_plan
 
     workflow, opened = open_workflow(application, param, devices, nodes, store)
-    _execute(workflow, load_plan(plan, workflow), opened, repeats, as_json=as_json, extra={}, verify=verify)
+    options = {"verify": verify, "pace": pace, "dilate": dilate}
+    _execute(workflow, load_plan(plan, workflow), opened, repeats, options, as_json=as_json, extra={})
 
 
 @app.command("run")
@@ -190,10 +199,14 @@ def run_command(
             "--via-prefect", metavar="DEPLOYMENT", help="Let this Prefect deployment do it, e.g. pipeline/pipeline."
         ),
     ] = "",
+    pace: PaceOption = False,
+    dilate: DilateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Profile what is missing, plan, execute, and say what happened."""
     if via_prefect:
+        if pace:
+            raise typer.BadParameter("a deployed flow does not pace; leave --via-prefect or --pace out")
         options = {"devices": devices, "nodes": nodes, "planner": planner, "evaluations": evaluations, "seed": seed}
         options |= {"repeats": repeats, "profile_budget_s": profile_budget, "check": check}
         options |= {"store": "" if store == DEFAULT_STORE else str(store.resolve())}
@@ -217,7 +230,8 @@ def run_command(
         print(f"profile: {profiled.measured} timings measured, {profiled.reused} from the store")
         print(_plan_line(_plan_facts(plan)))
     extra = {"profile": {"measured": profiled.measured, "reused": profiled.reused}, "plan": _plan_facts(plan)}
-    _execute(workflow, plan, opened, repeats, as_json=as_json, extra=extra, check=check)
+    options = {"pace": pace, "dilate": dilate}
+    _execute(workflow, plan, opened, repeats, options, as_json=as_json, extra=extra, check=check)
 
 
 @app.command("report")
@@ -339,17 +353,17 @@ def _execute(
     plan: Plan,
     store: Store,
     repeats: int,
+    options: dict[str, Any],
     *,
     as_json: bool,
     extra: dict[str, Any],
     check: bool = False,
-    verify: float = 0.0,
 ) -> None:
     from heterotask_core.report.text import facts_text
     from heterotask_core.stages import check_stage, execute_stage
 
     with _progress("executing", quiet=as_json) as advance:
-        run = execute_stage(workflow, plan, store, repeats=repeats, progress=advance, verify=verify)
+        run = execute_stage(workflow, plan, store, repeats=repeats, progress=advance, **options)
     facts = json.loads((run.folder / "summary.json").read_text())
     outcome = check_stage(workflow, run) if check else None
     if as_json:

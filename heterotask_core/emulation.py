@@ -19,6 +19,10 @@ from heterotask_core.errors import PlatformError
 from heterotask_core.program.model import F64, DependencyKind, LaneKind, Program
 
 TIMES_FILE = "emulation.npz"
+PACE_SHARE = 0.7
+"""Of the cores' time, what the tasks of a paced run take of it by default."""
+MOST_LAG = 0.05
+"""A paced run that is later than this share of its makespan shows no pace."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,14 @@ def predict(program: Program, times: OpTimes, run: int) -> tuple[F64, F64]:
     start_s, finish_s = found.start_s + times.wait_s[run], found.finish_s
     zero_s = start_s[program.op_task >= 0].min(initial=np.inf)
     return (start_s - zero_s, finish_s - zero_s) if np.isfinite(zero_s) else (start_s, finish_s)
+
+
+def least_dilation(program: Program, work_s: float, cores: int) -> float:
+    """Return the smallest dilation at which ``work_s`` of CPU time fit into ``PACE_SHARE`` of so many cores."""
+    from heterotask_core.simulate import simulate
+
+    makespan_s = simulate(program).makespan_s
+    return work_s / (PACE_SHARE * cores * makespan_s) if makespan_s > 0 else 1.0
 
 
 def is_emulated(kinds: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -20,8 +21,8 @@ import polars as pl
 from pydantic import BaseModel
 
 from heterotask_core.app import Application, CheckResult
-from heterotask_core.emulation import is_emulated, origin_of
-from heterotask_core.errors import CalibrationError, ExecutionError, ProgramError, StoreError
+from heterotask_core.emulation import MOST_LAG, is_emulated, least_dilation, origin_of
+from heterotask_core.errors import CalibrationError, ExecutionError, PlatformError, ProgramError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.from_graph import build_problem, check_runnable
@@ -195,19 +196,29 @@ def execute_stage(
     repeats: int = 1,
     progress: Callable[[int, int], None] | None = None,
     verify: float = 0.0,
+    pace: bool = False,
+    dilate: float | None = None,
 ) -> Run:
     """Execute a plan under MPI and keep results, trace, Gantt chart and Perfetto file in a new run record.
 
-    The share ``verify`` of the tasks is computed again with the reference variant and compared.
+    The share ``verify`` of the tasks is computed again with the reference variant and compared. With ``pace`` emulated
+    devices wait for the host's clock, ``dilate`` seconds of it for a logical one (default: see
+    :func:`~heterotask_core.emulation.least_dilation`).
     A failed run stays in the store, marked as failed, with what it had written and the trace of what was done.
     Raises :class:`~heterotask_core.errors.ExecutionError`, or :class:`~heterotask_core.errors.StoreError` when the
     disk is full.
     """
     key = store.unique_key("runs", workflow.key)
     origin = origin_of(plan.program.device_kinds)
-    times = None
+    times, dilation = None, 0.0
     if origin == "emulated":
-        times = EmulationSpec.of(workflow.platform).times(plan.program, runs=repeats)
+        spec = EmulationSpec.of(workflow.platform)
+        times = spec.times(plan.program, runs=repeats)
+        if pace:
+            work_s, cores = spec.work_s(plan.program, workflow.platform), len(os.sched_getaffinity(0))
+            dilation = dilate or least_dilation(plan.program, work_s, cores)
+    elif pace:
+        raise PlatformError("only emulated devices are paced; name a platform file of such with --devices")
     with store.new_record("runs", key, plan=plan.folder.name, application=workflow.app.name) as folder:
         try:
             result = execute(
@@ -217,6 +228,7 @@ def execute_stage(
                 repeats=repeats,
                 progress=progress,
                 emulation=times,
+                dilate=dilation,
                 verify=verify,
             )
         except ExecutionError:
@@ -232,7 +244,10 @@ def execute_stage(
         summary = summarise(plan.program, last)
         (folder / "gantt.svg").write_text(gantt_svg(plan.program, last, title=title, path=summary.path))
         (folder / "trace.perfetto.json").write_text(perfetto_json(plan.program, last))
-        (folder / "summary.json").write_text(json.dumps(run_facts(plan, result, summary), indent=1))
+        facts = run_facts(plan, result, summary)
+        if dilation:
+            facts["pace"] = {"dilate": dilation, "lag": list(result.lag), "in_time": max(result.lag) <= MOST_LAG}
+        (folder / "summary.json").write_text(json.dumps(facts, indent=1))
     return Run(store.folder("runs", key), result, trace, summary)
 
 

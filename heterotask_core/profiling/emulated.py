@@ -33,7 +33,7 @@ from heterotask_core.platform.discover import discover
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import timing_cores
 from heterotask_core.profiling.measure import Profile, profile
-from heterotask_core.program.model import Program
+from heterotask_core.program.model import OpKind, Program
 from heterotask_core.store import Store
 from heterotask_core.tables import LINKS, TIMINGS
 
@@ -74,6 +74,17 @@ class EmulationSpec(BaseModel):
     def times(self, program: Program, *, runs: int) -> OpTimes:
         """Return what ops take in ``runs`` runs: as planned, with this noise."""
         return OpTimes.planned(program, runs=runs, noise=self.noise, seed=self.seed)
+
+    def work_s(self, program: Program, platform: Platform) -> float:
+        """Return the seconds of one core that all tasks take on this host: planned ones without the speed-ups."""
+        models = [self.models[d.model] for d in platform.devices]
+        total_s = 0.0
+        for op in np.flatnonzero(program.op_kind == OpKind.KERNEL).tolist():
+            task = program.op_task[op]
+            model = models[program.task_device[task]]
+            speedup = model.kernels.get(program.calls[program.task_call[task]].kernel, model.speedup)
+            total_s += max(0.0, float(program.op_duration_s[op]) - model.launch_s) * speedup
+        return total_s
 
 
 def emulated_profile(

@@ -28,6 +28,10 @@ def facts_text(facts: dict[str, Any]) -> str:
         f"lower bound {facts['lower_bound_s'] * 1e3:.1f} ms",
         f"application completion time: {facts['completion_s']:.2f} s",
     ]
+    if pace := facts.get("pace"):
+        late = f"late by at most {100 * max(pace['lag']):.1f} % of the makespan"
+        mark = "" if pace["in_time"] else ": TOO LATE to show the pace, dilate more"
+        lines.append(f"paced at {pace['dilate']:.3g} s a logical second, {late}{mark}")
     lines += _decomposition_lines(facts)
     lines += _path_lines(facts.get("path"))
     lines += _deviation_lines(facts)

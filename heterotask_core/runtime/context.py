@@ -48,6 +48,8 @@ class JobSpec:
     """Device → kind, selector, memory, slab_bytes (see :func:`describe_devices`)."""
     verify: float = 0.0
     """Share of the tasks that are recomputed with their reference variants and compared."""
+    dilate: float = 0.0
+    """Seconds on the host that emulated devices give a logical second, at least; 0: they do not wait."""
 
     def save(self, folder: Path) -> None:
         """Write ``job.json``."""
@@ -138,6 +140,8 @@ class Context:
         self.counters = Counters(counters_file(files, program, self.role.node), len(program.lane_names))
         self.start_s, self.finish_s = shared_times(files, self.rank, spec.repeats, program.n_ops)
         self.peak_bytes = np.zeros(len(program.memory_names), np.int64)
+        self.lag_s = np.zeros(spec.repeats)
+        """By repeat, seconds on the host that emulated ops were late, at most (see ``JobSpec.dilate``)."""
         self.epoch = epochs_before
         """The epoch that runs: one more with every repeat, over all programs of a job."""
         self.repeat = -1

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from heterotask_core.emulation import OpTimes, is_emulated, write_times
 from heterotask_core.errors import ExecutionError, LaunchError, ProgramError
 from heterotask_core.platform.model import Platform
 from heterotask_core.program.io import save_program
-from heterotask_core.program.model import F64, I64, LaneKind, OpKind, Program
+from heterotask_core.program.model import F64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, check_free, node_bytes
 from heterotask_core.runtime.cleanup import remove_job
 from heterotask_core.runtime.clock import NodeClock
@@ -48,6 +50,8 @@ class RunResult:
     output_dir: Path
     clocks: dict[str, NodeClock] = field(default_factory=dict)
     """Node → its clock beside the first node's, which all times are on, and the error of that."""
+    lag: tuple[float, ...] = ()
+    """Of paced emulated devices, by repeat: how late an op was on the host, at most, as a share of the makespan."""
 
 
 def execute(
@@ -60,6 +64,7 @@ def execute(
     timeout_s: float | None = None,
     warm_up: bool = False,
     emulation: OpTimes | None = None,
+    dilate: float = 0.0,
     launcher: Launcher | None = None,
     verify: float = 0.0,
 ) -> RunResult:
@@ -71,6 +76,7 @@ def execute(
     fails, what the ranks printed and the times measured so far are there as well (see partial.py).
     ``progress(done, total)`` counts ops on lanes over all passes and is called from this thread. Of emulated devices
     all times are logical: ``emulation`` says what every op takes in each of the ``repeats`` runs (default: as planned).
+    ``dilate``, if not 0, makes them wait until the host's clock has gone so many seconds for a logical one.
     ``launcher``: see :func:`~heterotask_core.runtime.launch.choose.choose_launcher`, which finds the default.
     ``verify`` is the share of tasks that are recomputed with their reference variants and compared (real devices).
 
@@ -99,6 +105,7 @@ def execute(
         arenas={node: str(SHM / f"{token}-{i}") for i, node in enumerate(nodes)},
         devices=describe_devices(platform),
         verify=verify,
+        dilate=dilate,
     )
     folder = make_folder(output_dir, hosts)
     try:
@@ -118,10 +125,15 @@ def execute(
         remove_job(folder)
         raise
     try:
-        limit_s = EMULATED_STALL_S if emulated else max(STALL_MIN_S, STALL_FACTOR * longest_s)
+        limit_s = max(STALL_MIN_S, STALL_FACTOR * longest_s)
+        if emulated:
+            limit_s = EMULATED_STALL_S + STALL_FACTOR * dilate * longest_s
         _run(job, program, passes, limit_s, progress, timeout_s)
         completion_s = time.monotonic() - start_s
-        return _result(folder, program, completion_s, output_dir, skip=passes - repeats)
+        with np.load(folder / "result.npz", allow_pickle=False) as stored:
+            return run_result(
+                program, stored, skip=passes - repeats, dilate=dilate, completion_s=completion_s, output_dir=output_dir
+            )
     except ExecutionError:
         keep_partial(folder)
         raise
@@ -174,30 +186,20 @@ def _run(
         progress(total, total)
 
 
-def _result(folder: Path, program: Program, completion_s: float, output_dir: Path, *, skip: int) -> RunResult:
-    """Return the gathered trace, each repeat counted from its first kernel start."""
-    with np.load(folder / "result.npz", allow_pickle=False) as stored:
-        start_s, finish_s, peaks = stored["start_s"][skip:], stored["finish_s"][skip:], stored["peak_bytes"]
-        clocks = stored["clocks"]
-    return run_result(
-        program, start_s, finish_s, peaks, clocks=clocks, completion_s=completion_s, output_dir=output_dir
-    )
-
-
 def run_result(
     program: Program,
-    start_s: F64,
-    finish_s: F64,
-    peak_bytes: I64,
+    measured: Mapping[str, npt.NDArray[Any]],
     *,
-    clocks: F64,
+    skip: int,
+    dilate: float,
     completion_s: float,
     output_dir: Path,
 ) -> RunResult:
-    """Return what was measured on CLOCK_MONOTONIC of the first node, each repeat counted from its first kernel start.
+    """Return what was ``measured`` on the first node's clock, each repeat counted from its first kernel start.
 
-    ``clocks`` (nodes, 4): the fields of :class:`NodeClock`.
+    ``measured``: as ranks gather it (see rank.py), of which the first ``skip`` repeats are left out.
     """
+    start_s, finish_s = measured["start_s"][skip:], measured["finish_s"][skip:]
     nodes = dict.fromkeys(role.node for role in program.ranks)
     kernels = program.op_kind == OpKind.KERNEL
     if kernels.any():
@@ -211,7 +213,13 @@ def run_result(
         finish_s=finish_s,
         makespan_s=makespan_s,
         completion_s=completion_s,
-        arena_peak_bytes=dict(zip(program.memory_names, peak_bytes.tolist(), strict=True)),
+        arena_peak_bytes=dict(zip(program.memory_names, measured["peak_bytes"].tolist(), strict=True)),
         output_dir=output_dir,
-        clocks={node: NodeClock(*row) for node, row in zip(nodes, clocks.tolist(), strict=True)},
+        clocks={node: NodeClock(*row) for node, row in zip(nodes, measured["clocks"].tolist(), strict=True)},
+        lag=tuple(
+            late_s / (dilate * whole_s) if whole_s else 0.0
+            for late_s, whole_s in zip(measured["lag_s"][skip:].tolist(), makespan_s, strict=True)
+        )
+        if dilate
+        else (),
     )

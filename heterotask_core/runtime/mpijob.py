@@ -228,7 +228,7 @@ class MpiJob:
         printed = (self.folder / "output.txt").read_text(errors="replace")
         if messages:
             return ExecutionError("\n".join(messages))
-        if self.end_kind is End.EXITED and code < 0 and self._failed_s is None and -code != signal.SIGPIPE:
+        if self.end_kind is End.EXITED and code < 0 and -code != signal.SIGPIPE:
             nodes = dict.fromkeys(role.node for role in self._ranks)
             lanes = [lane for node in nodes for lane in failure.last_lanes(self.folder, node)]
             return ExecutionError(

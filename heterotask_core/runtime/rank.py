@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from heterotask_core.emulation import is_emulated
 from heterotask_core.program.io import load_program
-from heterotask_core.program.model import F64, I64, RankRole
+from heterotask_core.program.model import RankRole
 from heterotask_core.runtime.agent import AgentRole
 from heterotask_core.runtime.arena import NodeMemory
 from heterotask_core.runtime.clock import align, exchange
@@ -83,11 +84,10 @@ def run_rank(folder: Path, comm: Any, *, cores: int) -> None:
     lookout.follow(None)
     role.finish()
     role.close()
-    start_s, finish_s, peak_bytes = gather(context)
+    measured = gather(context)
     own.Free()
     if comm.rank == 0:
-        clocks = np.array([astuple(clock) for clock in context.clocks])
-        np.savez(folder / "result.npz", start_s=start_s, finish_s=finish_s, peak_bytes=peak_bytes, clocks=clocks)
+        np.savez(folder / "result.npz", **measured)  # type: ignore[arg-type]
     # From here on the end of this process is no failure.
     (folder / f"done-{comm.rank}").touch()
     lookout.close()
@@ -211,12 +211,18 @@ def run_program(context: Context, role: Role) -> bool:
     return sound
 
 
-def gather(context: Context) -> tuple[F64, F64, I64]:
-    """Return starts, ends (repeats, N) and peaks (M,) of all ranks, on rank 0."""
+def gather(context: Context) -> dict[str, npt.NDArray[Any]]:
+    """Return, on rank 0, what all ranks have measured.
+
+    ``start_s``, ``finish_s`` (repeats, N); ``peak_bytes`` (M,); ``lag_s`` (repeats,) behind the pace of emulated
+    devices; ``clocks`` (nodes, 4), the fields of :class:`NodeClock`.
+    """
     from mpi4py import MPI
 
-    whole = np.empty_like(context.start_s), np.empty_like(context.finish_s), np.empty_like(context.peak_bytes)
-    for own, out in zip((context.start_s, context.finish_s, context.peak_bytes), whole, strict=True):
+    whole = {"clocks": np.array([astuple(clock) for clock in context.clocks])}
+    for name in ("start_s", "finish_s", "peak_bytes", "lag_s"):
+        own = getattr(context, name)
+        whole[name] = np.empty_like(own)
         # The latest of both ends: a transfer starts when both have posted it.
-        settle(context.comm.Ireduce(own, out, op=MPI.MAX, root=0))
+        settle(context.comm.Ireduce(own, whole[name], op=MPI.MAX, root=0))
     return whole

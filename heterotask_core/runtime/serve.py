@@ -13,7 +13,7 @@ import select
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,9 @@ class SessionSpec:
         values["ranks"] = tuple(RankRole(**{**r, "core_ids": tuple(r["core_ids"])}) for r in values["ranks"])
         return SessionSpec(**values)
 
-    def job(self, *, output_dir: str, repeats: int, verify: float = 0.0) -> JobSpec:
+    def job(self, *, output_dir: str, repeats: int, verify: float = 0.0, dilate: float = 0.0) -> JobSpec:
         """Return what a program's context needs."""
-        return JobSpec(output_dir, repeats, self.arenas, self.devices, verify)
+        return JobSpec(output_dir, repeats, self.arenas, self.devices, verify, dilate)
 
 
 def serve(folder: Path, comm: Any, *, cores: int) -> None:
@@ -113,7 +113,7 @@ def serve(folder: Path, comm: Any, *, cores: int) -> None:
             context = Context(
                 folder,
                 program,
-                spec.job(**{name: order.head[name] for name in ("output_dir", "repeats", "verify")}),
+                spec.job(**{name: order.head[name] for name in ("output_dir", "repeats", "verify", "dilate")}),
                 program_comm,
                 memory,
                 epochs_before=epochs,
@@ -162,12 +162,8 @@ def _run(
     lookout.follow(None)
     role.finish()
     texts = [] if sound else _texts(comm, "\n".join(context.failures))
-    start_s, finish_s, peak_bytes = gather(context)
-    if caller is None:
-        return None
-    clocks = np.array([astuple(clock) for clock in context.clocks])
-    arrays = {"start_s": start_s, "finish_s": finish_s, "peak_bytes": peak_bytes, "clocks": clocks}
-    return Message({"outcome": Outcome.LOADED, "failures": texts}, arrays)
+    measured = gather(context)
+    return Message({"outcome": Outcome.LOADED, "failures": texts}, measured) if caller is not None else None
 
 
 def _connect(folder: Path) -> socket.socket:

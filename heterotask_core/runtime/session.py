@@ -104,12 +104,14 @@ class Session:
         timeout_s: float | None = None,
         warm_up: bool = False,
         emulation: OpTimes | None = None,
+        dilate: float = 0.0,
         verify: float = 0.0,
     ) -> RunResult:
         """Run ``program`` as ``execute`` does; ``completion_s`` counts from this call.
 
         ``emulation`` says what every op of emulated devices takes in each of the ``repeats`` runs (default: as
-        planned). ``verify`` is the share of tasks that are recomputed with their reference variants and compared.
+        planned), ``dilate`` how long they wait. ``verify`` is the share of tasks that are recomputed with their
+        reference variants and compared.
 
         Raises:
             ProgramError: the program was made for another platform, or its kernels are not those of the plan.
@@ -126,7 +128,7 @@ class Session:
         for attempt in range(2):
             self._prepare(program)
             try:
-                reply = self._hand_over(program, output_dir, passes, times, verify, progress, timeout_s)
+                reply = self._hand_over(program, output_dir, passes, times, dilate, verify, progress, timeout_s)
             except BaseException:
                 self.close()
                 raise
@@ -143,10 +145,9 @@ class Session:
             self.first_task_s = float(arrays["start_s"][0, kernels].min()) - called_s
         return jobs.run_result(
             program,
-            arrays["start_s"][warm_up:],
-            arrays["finish_s"][warm_up:],
-            arrays["peak_bytes"],
-            clocks=arrays["clocks"],
+            arrays,
+            skip=warm_up,
+            dilate=dilate,
             completion_s=time.monotonic() - called_s,
             output_dir=output_dir,
         )
@@ -286,6 +287,7 @@ class Session:
         output_dir: Path,
         passes: int,
         times: OpTimes | None,
+        dilate: float,
         verify: float,
         progress: Callable[[int, int], None] | None,
         timeout_s: float | None,
@@ -303,13 +305,13 @@ class Session:
             Counters(counters_file(files, program, node), len(program.lane_names), create=True)
         if times is not None:
             write_times(files, program, times)
-        head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "verify": verify, "files": str(files)}
-        send(self._connection, program_message(program, **head))
+        head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "verify": verify, "dilate": dilate}
+        send(self._connection, program_message(program, **head, files=str(files)))
         longest_s = float(np.max(program.op_duration_s, initial=0.0))
         job.stall_s = (
             max(jobs.STALL_MIN_S, jobs.STALL_FACTOR * longest_s) + jobs.FIRST_PASS_S
             if times is None
-            else jobs.EMULATED_STALL_S
+            else jobs.EMULATED_STALL_S + jobs.STALL_FACTOR * dilate * longest_s
         )
         shown = -1
         sent_s = time.monotonic()

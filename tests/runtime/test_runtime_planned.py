@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
 from heterotask_core.profiling.costs import CostModel
 from heterotask_core.program.lower import lower
 from heterotask_core.runtime.job import execute
+from heterotask_core.runtime.session import Session
 
 pytestmark = pytest.mark.mpi
 N = 5000
@@ -74,17 +76,20 @@ def _random_graph(rng: random.Random, n_tasks: int) -> tuple[TaskGraph, list[np.
     return graph, values
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_planned_graphs_give_what_serial_execution_gives(tmp_path, seed):
-    graph, values = _random_graph(random.Random(seed), 30)
+def test_planned_graphs_give_what_serial_execution_gives(tmp_path):
+    """The first in a job of its own, the others in a session's job."""
     platform = _platform()
-    problem = build_problem(graph, platform, Costs({}, {}))
-    program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))
-    assert set(program.task_device.tolist()) == set(range(len(platform.devices)))
-    result = execute(program, platform, output_dir=tmp_path, repeats=2, timeout_s=60)
-    for i, value in enumerate(values):
-        np.testing.assert_array_equal(np.load(tmp_path / f"{i}.npy"), value)
-    assert np.isfinite(result.start_s).all()
-    planned = dict(zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True))
-    assert planned.get("n0.gpu", 1 << 20) > 130_000
-    assert result.arena_peak_bytes == planned
+    with Session(platform) as session:
+        for seed in (1, 2, 3):
+            graph, values = _random_graph(random.Random(seed), 30)
+            problem = build_problem(graph, platform, Costs({}, {}))
+            program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))
+            assert set(program.task_device.tolist()) == set(range(len(platform.devices)))
+            run = partial(execute, program, platform) if seed == 1 else partial(session.run, program)
+            result = run(output_dir=tmp_path / str(seed), repeats=2, timeout_s=60)
+            for i, value in enumerate(values):
+                np.testing.assert_array_equal(np.load(tmp_path / str(seed) / f"{i}.npy"), value)
+            assert np.isfinite(result.start_s).all()
+            planned = dict(zip(program.memory_names, program.memory_size_bytes.tolist(), strict=True))
+            assert planned.get("n0.gpu", 1 << 20) > 130_000
+            assert result.arena_peak_bytes == planned

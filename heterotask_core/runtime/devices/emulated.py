@@ -9,6 +9,7 @@ are ready in a message of their own.
 from __future__ import annotations
 
 import mmap
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -118,6 +119,7 @@ class EmulatedRole:
         """Do every own op once; an exception is left to the caller."""
         context = self._context
         self._start_s.clear()
+        begun_s, dilate = time.monotonic(), context.spec.dilate
         for op in self._order:
             self.op = op
             self._wait_for(partial(self._seen, self._deps[op]))
@@ -127,6 +129,10 @@ class EmulatedRole:
             self._finish_s[op] = finish_s
             context.start_s[repeat, op] = start_s + self._wait_s[repeat, op]
             context.finish_s[repeat, op] = finish_s
+            if dilate:
+                late_s = time.monotonic() - begun_s - dilate * finish_s
+                context.lag_s[repeat] = max(context.lag_s[repeat], late_s)
+                self._wait_for(partial(_reached, begun_s + dilate * finish_s))
             if op in self._ends and self._ends[op][0] == context.rank:
                 for later in self._forward.get(op, []):
                     self._send(later, _FORWARD, self._ends[later][0], np.array([op, finish_s]))
@@ -231,6 +237,10 @@ def _call(task: BoundTask, space: npt.NDArray[np.uint8]) -> Callable[[], object]
     if variant.max_cores != 1:
         values["cores"] = variant.min_cores
     return partial(task.loaded.function, **values)
+
+
+def _reached(due_s: float) -> bool:
+    return time.monotonic() >= due_s
 
 
 def _node(program: Program, residency: int) -> str:
