@@ -9,7 +9,7 @@ demo: $(STAMP)
 	$(BIN)/heterotask run canny $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
