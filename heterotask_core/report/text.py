@@ -42,6 +42,12 @@ def facts_text(facts: dict[str, Any]) -> str:
         actual = facts["arena_peak_bytes"].get(name, 0)
         if planned or actual:
             lines.append(f"  memory {name}: planned peak {planned / 2**20:.1f} MiB, actual {actual / 2**20:.1f} MiB")
+    for node, clock in facts.get("clocks", {}).items():
+        if clock["error_s"]:
+            lines.append(
+                f"  clock of {node}: {clock['offset_s'] * 1e3:.3f} ms ahead of the first node's, drift "
+                f"{clock['drift'] * 1e6:.2f} µs/s, its times are right within {clock['error_s'] * 1e6:.1f} µs"
+            )
     return "\n".join(lines)
 
 

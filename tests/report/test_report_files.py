@@ -197,6 +197,10 @@ def test_text_names_devices_path_and_deviations(program, trace):
         "completion_s": 1.0,
         "arena_planned_bytes": {"a": 1 << 20},
         "arena_peak_bytes": {"a": 1 << 20},
+        "clocks": {
+            "a": {"offset_s": 0.0, "drift": 0.0, "at_s": 0.0, "error_s": 0.0},
+            "b": {"offset_s": 1.5, "drift": 2e-6, "at_s": 9.0, "error_s": 3e-5},
+        },
     }
     assert facts_text(json.loads(json.dumps(facts))).splitlines() == [
         "makespan: predicted 3500.0 ms, emulated 4500.0 ms (logical time: nothing here is a measurement), "
@@ -214,4 +218,5 @@ def test_text_names_devices_path_and_deviations(program, trace):
         "  use (plain): 1 ops, 1.50 × the plan (median), +1000.0 ms in all",
         "  a → b: 0.0 MiB moved, busy 11.1 %",
         "  memory a: planned peak 1.0 MiB, actual 1.0 MiB",
+        "  clock of b: 1500.000 ms ahead of the first node's, drift 2.00 µs/s, its times are right within 30.0 µs",
     ]
