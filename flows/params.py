@@ -17,6 +17,7 @@ PlannerName = Literal[
     "cpop",
     "lookahead",
     "peft-link",
+    "peft-area",
     "heft-oct",
     "restricted",
     "cpsat",

@@ -12,7 +12,7 @@ from heterotask_core.planning.bound_phases import Windows
 from heterotask_core.planning.core import edges
 from heterotask_core.planning.problem import F64, Problem
 
-LARGEST = 2_500
+LARGEST = 1_500
 """Most (task, device) pairs and (version, link) pairs together for which the program is solved."""
 CUTS = 6
 """Starts and ends of windows that are tried on every lane."""

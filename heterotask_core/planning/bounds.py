@@ -55,6 +55,11 @@ def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, floa
     return found
 
 
+def area_prices(problem: Problem) -> F64 | None:
+    """Return what a second of each device is worth, (D,): the area program's dual values; None if it was too large."""
+    return _area_s(problem, {})[1] if problem.n_tasks else None
+
+
 @nb.njit(cache=True)
 def _paths(pointer, target, least):  # type: ignore[no-untyped-def]
     """Return the longest path of smallest costs before and after every task, without its own."""

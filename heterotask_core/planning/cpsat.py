@@ -48,8 +48,7 @@ class CpSatPlanner:
         Raises :class:`MissingExtraError` without OR-tools, :class:`InfeasiblePlanError` for a problem too large.
         """
         cp_model()
-        size = problem.n_tasks * problem.n_devices + problem.n_versions * len(problem.link_source)
-        if size > LARGEST_MODEL:
+        if not fits(problem):
             raise InfeasiblePlanError(
                 f"{problem.n_tasks} tasks on {problem.n_devices} devices are too many for cpsat; use portfolio"
             )
@@ -70,6 +69,11 @@ class CpSatPlanner:
 
 
 CPSAT = CpSatPlanner()
+
+
+def fits(problem: Problem) -> bool:
+    """Return whether the problem is small enough for a model."""
+    return problem.n_tasks * problem.n_devices + problem.n_versions * len(problem.link_source) <= LARGEST_MODEL
 
 
 def cp_model() -> Any:

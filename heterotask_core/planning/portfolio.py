@@ -7,24 +7,40 @@ from dataclasses import replace
 
 import numpy as np
 
-from heterotask_core.errors import InfeasiblePlanError
+from heterotask_core.errors import InfeasiblePlanError, MissingExtraError
 from heterotask_core.planning.base import Budget, Progress
+from heterotask_core.planning.bounds import bounds
 from heterotask_core.planning.core import Arrays, Placed, arrays
+from heterotask_core.planning.cpsat import cp_model, fits, solve
 from heterotask_core.planning.heft_oct import heft_oct_rule
 from heterotask_core.planning.listing import Rule, cpop_rule, finish, heft_rule, peft_rule, place
 from heterotask_core.planning.lookahead import lookahead_rule
 from heterotask_core.planning.memory import limited, tight
 from heterotask_core.planning.memory_search import refine
+from heterotask_core.planning.peft_area import peft_area_rules
 from heterotask_core.planning.peft_link import peft_link_rule
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.restricted import restricted_passes
+from heterotask_core.planning.sampling import sampled_passes
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.search import improve, warm_up
 
 FITTED = 3
 """List schedules that are fitted into memories of ample capacity beside what the search found; all into tight ones."""
 MANY = 50_000
-"""Tasks × devices up to which restricted device sets and look-ahead are tried too."""
+"""Tasks × devices up to which look-ahead is tried too."""
+MANY_SETS = 300_000
+"""Tasks × devices up to which restricted device sets are."""
+SAMPLED, MOST_SAMPLED = 0.15, 400
+"""Share of the budget for drawn list schedules, and most of them."""
+BOUND, BOUND_FROM_S = 0.15, 1.0
+"""Share of a time budget for the lower bound that needs time, and the smallest time budget that has one."""
+SOLVED, SOLVED_FROM = 30, 1_000
+"""Most tasks of a problem that is solved by CP-SAT, and fewest evaluations of a budget for which it is."""
+SEARCHED = 0.3
+"""Share of a time budget that is searched before CP-SAT solves."""
+EVALUATIONS_A_STEP = 500
+"""Evaluations in the place of one step of CP-SAT's."""
 
 
 class PortfolioPlanner:
@@ -35,6 +51,10 @@ class PortfolioPlanner:
     """
 
     name = "portfolio"
+
+    def __init__(self, *, exact: bool = True) -> None:
+        self.exact = exact
+        """Whether small problems are solved by CP-SAT where OR-tools is installed."""
 
     def plan(
         self,
@@ -49,6 +69,7 @@ class PortfolioPlanner:
         if searching:
             tiny = warm_up()
             list_passes(tiny, arrays(tiny))
+        exact = self.exact and searching and _solvable(problem, budget)
         began = time.monotonic()
         view = arrays(problem)
         passes = list_passes(problem, view, warm_start)
@@ -60,6 +81,8 @@ class PortfolioPlanner:
         deadline, under_limits = None, False
         if searching:
             if budget.time_s is not None:
+                if budget.time_s >= BOUND_FROM_S and not exact:
+                    bounds(problem, combined_s_limit=BOUND * budget.time_s)
                 # Finishing the plan takes time too: as long as it takes for one of them.
                 before = time.monotonic()
                 _shortest(problem, candidates[:1], self.name, budget.seed, 0)
@@ -71,7 +94,23 @@ class PortfolioPlanner:
                 # Half of the search is for what memory makes of the plans.
                 until = None if deadline is None else (began + deadline) / 2
                 first = replace(budget, evaluations=None if budget.evaluations is None else budget.evaluations // 2)
-            found, count = improve(problem, view, passes, budget=first, deadline_s=until, progress=progress)
+            if exact and deadline is not None:
+                until = began + SEARCHED * (deadline - began)
+            drawn, count, ended = _sampled(problem, view, budget=first, deadline_s=until, progress=progress)
+            passes = sorted([*drawn, *passes], key=lambda p: p.makespan_s)
+            if ended:
+                left = None if first.evaluations is None else first.evaluations - count
+                found, more = improve(
+                    problem,
+                    view,
+                    passes,
+                    budget=replace(first, evaluations=left),
+                    deadline_s=until,
+                    progress=_after(count, progress),
+                )
+                count += more
+            else:
+                found = passes[0]
             candidates = [found, *candidates] if limited(problem) else [found]
         schedule = _shortest(problem, candidates, self.name, budget.seed, count)
         if schedule is None:
@@ -85,7 +124,53 @@ class PortfolioPlanner:
                 problem, [schedule], evaluations=rest, deadline_s=deadline, seed=budget.seed, progress=progress
             )
             schedule = replace(schedule, evaluations=count + more)
+        if exact:
+            schedule = _solved(problem, schedule, budget=budget, deadline_s=deadline)
         return schedule
+
+
+def _after(count: int, progress: Progress | None) -> Progress | None:
+    """Return ``progress`` for a search before which ``count`` evaluations were made."""
+    return None if progress is None else lambda more, makespan_s: progress(count + more, makespan_s)
+
+
+def _sampled(
+    problem: Problem, view: Arrays, *, budget: Budget, deadline_s: float | None, progress: Progress | None
+) -> tuple[list[Placed], int, bool]:
+    """Draw list schedules within their share of the budget."""
+    most = MOST_SAMPLED
+    if budget.evaluations is not None:
+        most = min(most, int(SAMPLED * budget.evaluations))
+    began = time.monotonic()
+
+    def go_on() -> bool:
+        return deadline_s is None or time.monotonic() < began + SAMPLED * (deadline_s - began)
+
+    return sampled_passes(problem, view, most=most, seed=budget.seed, go_on=go_on, progress=progress)
+
+
+def _solvable(problem: Problem, budget: Budget) -> bool:
+    """Return whether CP-SAT is there and worth its while; OR-tools is loaded then."""
+    if problem.n_tasks > SOLVED or tight(problem) or (budget.evaluations or SOLVED_FROM) < SOLVED_FROM:
+        return False
+    if not fits(problem):
+        return False
+    try:
+        cp_model()
+    except MissingExtraError:
+        return False
+    return True
+
+
+def _solved(problem: Problem, schedule: Schedule, *, budget: Budget, deadline_s: float | None) -> Schedule:
+    """Return the plan that CP-SAT finds from ``schedule`` on in what is left of the budget, with what it proves."""
+    left_s = None if deadline_s is None else deadline_s - time.monotonic()
+    if left_s is not None and left_s <= 0.0:
+        return schedule
+    steps = None if budget.evaluations is None else max(1, budget.evaluations // EVALUATIONS_A_STEP)
+    found, bound_s = solve(problem, schedule, budget=Budget(steps, left_s, budget.seed))
+    best = found if found is not None and found.makespan_s < schedule.makespan_s else schedule
+    return replace(best, lower_bound_s=min(max(bound_s, schedule.lower_bound_s), best.makespan_s))
 
 
 def list_passes(problem: Problem, view: Arrays, warm_start: Schedule | None = None) -> list[Placed]:
@@ -94,6 +179,8 @@ def list_passes(problem: Problem, view: Arrays, warm_start: Schedule | None = No
     Raises :class:`InfeasiblePlanError` if there are none.
     """
     rules = [make(problem) for make in (peft_rule, heft_rule, heft_oct_rule, cpop_rule, peft_link_rule)]
+    if problem.n_tasks * problem.n_devices <= MANY_SETS:
+        rules += peft_area_rules(problem)
     if warm_start is not None:
         none = np.zeros((problem.n_tasks, 0))
         rules.insert(0, Rule(-warm_start.task_start_s, none, warm_start.task_device))
@@ -104,12 +191,14 @@ def list_passes(problem: Problem, view: Arrays, warm_start: Schedule | None = No
             passes.append(place(problem, view, rule))
         except InfeasiblePlanError as error:
             failure = failure or error
-    if problem.n_tasks * problem.n_devices <= MANY or not passes:
-        try:
+    size = problem.n_tasks * problem.n_devices
+    try:
+        if size <= MANY_SETS or not passes:
             passes += [placed for placed, _, _ in restricted_passes(problem)]
+        if size <= MANY or not passes:
             passes.append(place(problem, view, lookahead_rule(problem, view)))
-        except InfeasiblePlanError as error:
-            failure = failure or error
+    except InfeasiblePlanError as error:
+        failure = failure or error
     if not passes and failure is not None:
         raise failure
     return passes

@@ -10,6 +10,7 @@ from heterotask_core.planning.heft import HEFT
 from heterotask_core.planning.heft_oct import HEFT_OCT
 from heterotask_core.planning.lookahead import LOOKAHEAD
 from heterotask_core.planning.peft import PEFT
+from heterotask_core.planning.peft_area import PEFT_AREA
 from heterotask_core.planning.peft_link import PEFT_LINK
 from heterotask_core.planning.policies.planner import POLICY_PLANNERS
 from heterotask_core.planning.portfolio import PORTFOLIO
@@ -22,6 +23,7 @@ _ALL: tuple[Planner, ...] = (
     CPOP,
     LOOKAHEAD,
     PEFT_LINK,
+    PEFT_AREA,
     HEFT_OCT,
     RESTRICTED,
     CPSAT,

@@ -38,6 +38,8 @@ PROBE_SHARE = 0.01
 """Share of the time that measures the speed."""
 PER_CYCLE, MOST_CYCLES = 1500.0, 12
 """Evaluations a task that a cycle should have; most cycles."""
+DIRECT_LOSS, DIRECT_TASKS = 3e-3, 1_000
+"""By how much the start may be longer with single hops only, which evaluate faster; below so many tasks, by any."""
 MILD = 3e-4
 """First temperature of the first cycle, in makespans."""
 COLD = 1e-5
@@ -207,6 +209,11 @@ def _search(
 
     order = sorted(starts, key=lambda p: p.makespan_s)
     current = search.begin(order[0].order, search.groups[order[0].device])
+    many = search.problem.n_tasks >= DIRECT_TASKS
+    if many and search.direct and search.best_s > order[0].makespan_s * (1.0 + DIRECT_LOSS):
+        # Here routes of several hops do win.
+        search.direct = False
+        current = search.begin(order[0].order, search.groups[order[0].device])
     scale = search.best_s
     chunk, chunk_s = FIRST_CHUNK, 0.0
 
