@@ -21,7 +21,7 @@ from heterotask_core.profiling.costs import Overheads
 from heterotask_core.profiling.emulated import EmulationSpec
 from heterotask_core.profiling.measure import Profile
 from heterotask_core.program.model import Program
-from heterotask_core.runtime.job import RunResult, execute
+from heterotask_core.runtime.job import RunResult
 from heterotask_core.runtime.session import Session
 from heterotask_core.stages import DEFAULT_PLANNER, Workflow, incumbent_overheads, plan_stage, profile_stage
 from heterotask_core.store import Store
@@ -34,7 +34,7 @@ class MachineEvaluator(AbstractContextManager["MachineEvaluator"]):
     """Plans a workflow with given overheads and measures programs on its devices; closes its session at the end.
 
     Plans are those of ``heterotask plan`` with the same overheads and its default budget, so that what is accepted is
-    what is run from then on. Emulated devices take a job each time, and nothing else disturbs their logical time.
+    what is run from then on. Nothing disturbs the logical time of emulated devices.
     """
 
     def __init__(self, workflow: Workflow, profiled: Profile, store: Store, work_dir: Path, *, planner: str) -> None:
@@ -77,10 +77,10 @@ class MachineEvaluator(AbstractContextManager["MachineEvaluator"]):
         return result.makespan_s, trace
 
     def _run(self, program: Program, repeats: int) -> RunResult:
-        if not self._emulated:
-            return self._session.run(program, output_dir=self.work_dir, repeats=repeats, warm_up=True)
-        times = EmulationSpec.of(self.workflow.platform).times(program, runs=repeats)
-        return execute(program, self.workflow.platform, output_dir=self.work_dir, repeats=repeats, emulation=times)
+        times = EmulationSpec.of(self.workflow.platform).times(program, runs=repeats) if self._emulated else None
+        return self._session.run(
+            program, output_dir=self.work_dir, repeats=repeats, warm_up=not self._emulated, emulation=times
+        )
 
 
 def calibrate_workflow(
