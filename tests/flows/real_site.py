@@ -68,6 +68,22 @@ def guard(entry):
         time.sleep(0.05)
 
 
+class Guard:
+    """Ends the processes that were started with ``mark``, NAME=value, however the tests end."""
+
+    def __init__(self, mark):
+        self.mark = mark
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, mark], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    def close(self):
+        """End what is left; returns when it is gone."""
+        self._process.stdin.close()
+        self._process.wait(60)
+        assert processes_with(self.mark) == []
+
+
 class Site:
     """``home`` holds Prefect's settings and database, ``jobs`` the temporary folders of MPI jobs.
 
@@ -83,10 +99,7 @@ class Site:
             made.mkdir()
         shutil.copy(REPOSITORY / "prefect.yaml", self.work)
         shutil.copytree(REPOSITORY / "flows", self.work / "flows", ignore=shutil.ignore_patterns("__pycache__"))
-        self._mark = f"TMPDIR={self.jobs}"
-        self._guard = subprocess.Popen(
-            [sys.executable, __file__, self._mark], stdin=subprocess.PIPE, start_new_session=True
-        )
+        self._guard = Guard(f"TMPDIR={self.jobs}")
         self.port = free_port()
         self._documented = {}
         hidden = ("PREFECT_", "HETEROTASK_")
@@ -219,9 +232,7 @@ class Site:
     def close(self):
         """End worker and server as a person does, then whatever is left."""
         self.run("heterotask", "deploy", "--stop")
-        self._guard.stdin.close()
-        self._guard.wait(60)
-        assert processes_with(self._mark) == []
+        self._guard.close()
 
 
 if __name__ == "__main__":

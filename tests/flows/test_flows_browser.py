@@ -64,7 +64,7 @@ def test_a_chart_of_any_size_is_shown(browser, site, tmp_path, base, n_ops):
 def test_a_finished_run_shows_stages_and_artifacts(browser, site, finished, tmp_path, base):
     run = finished.run
     root = f"http://127.0.0.1:{site.port}{base}"
-    browser.open(f"{root}/runs/flow-run/{run}", "profile", "execute", "Completed")
+    browser.open(f"{root}/runs/flow-run/{run}?tab=TaskRuns", "profile", "execute", "Completed")
     _picture(browser, tmp_path, f"prefect-run{base.replace('/', '-')}.png")
     browser.open(f"{root}/artifacts/artifact/{_artifact(site, run, 'summary')}", "predicted makespan")
     browser.open(f"{root}/artifacts/artifact/{_artifact(site, run, 'gantt')}", "Gantt chart of run")

@@ -3,10 +3,11 @@
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
-from real_site import Site, free_port
+from real_site import Guard, Site, free_port
 
 USER = "postgres"
 
@@ -26,34 +27,34 @@ pytestmark = [
 
 
 @pytest.fixture
-def database(tmp_path_factory):
+def database():
     """URL of a database that is on the loopback address and has a password."""
-    # Directly in the system's temporary folder: pytest's own is closed to other users.
-    folder = Path(tmp_path_factory.mktemp("postgres"))
-    data, password = folder / "data", "secret"
+    # Not below pytest's folder, which is closed to other users: PostgreSQL refuses to run as root.
+    folder, password = Path(tempfile.mkdtemp(prefix="heterotask-postgres-")), "a-password"
     prefix = []
     if os.getuid() == 0:
-        # PostgreSQL refuses to run as root.
         prefix = [shutil.which("setpriv"), f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--"]
-        for parent in (folder, *folder.parents):
-            if parent.owner() != USER and parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
         shutil.chown(folder, USER, USER)
     (folder / "password").write_text(password)
-    port = free_port()
+    data, port, mark = folder / "data", free_port(), {"TMPDIR": str(folder)}
 
     def run(program, *arguments):
-        subprocess.run(
-            [*prefix, str(_programs() / program), *arguments], check=True, capture_output=True, timeout=300, cwd=folder
+        command = [*prefix, str(_programs() / program), *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, cwd=folder, env={**os.environ, **mark}
         )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
-    run("initdb", "-D", str(data), "-U", "prefect", "-A", "scram-sha-256", f"--pwfile={folder / 'password'}")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    run("pg_ctl", "-D", str(data), "-w", "-t", "120", "-l", str(folder / "log"), "-o", options, "start")
+    guard = Guard(f"TMPDIR={folder}")
     try:
+        run("initdb", "-D", str(data), "-U", "prefect", "-A", "scram-sha-256", f"--pwfile={folder / 'password'}")
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+        run("pg_ctl", "-D", str(data), "-w", "-t", "120", "-l", str(folder / "log"), "-o", options, "start")
         yield f"postgresql+asyncpg://prefect:{password}@127.0.0.1:{port}/postgres"
+        run("pg_ctl", "-D", str(data), "-m", "fast", "stop")
     finally:
-        run("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+        guard.close()
+        shutil.rmtree(folder)
 
 
 def test_a_run_with_postgresql(tmp_path, database):
@@ -66,6 +67,6 @@ def test_a_run_with_postgresql(tmp_path, database):
         _, artifacts = site.api("POST", "/artifacts/filter", {"flow_runs": {"id": {"any_": [run]}}})
         assert {a["key"].removeprefix("flows-app-tiny-") for a in artifacts} >= {"summary", "gantt", "timings"}
         assert not (site.home / "prefect.db").exists()
-        assert "secret" not in (site.home / "heterotask-server.log").read_text()
+        assert "a-password" not in (site.home / "heterotask-server.log").read_text()
     finally:
         site.close()
