@@ -30,7 +30,7 @@ STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
 """A job ends when nothing moves for max(minimum, factor × longest planned op)."""
 FIRST_PASS_S = 20.0
-"""What is added in the first pass of a program, in which variants that declare no warm-up may compile."""
+"""What is added in the first pass of a program, while a rank uses its core: variants without warm-up may compile."""
 EMULATED_STALL_S = 300.0
 """The limit of emulated devices, whose planned times say nothing about the time that this host needs."""
 
@@ -94,7 +94,6 @@ def execute(
     output_dir.mkdir(parents=True, exist_ok=True)
     token = f"heterotask-{uuid.uuid4().hex[:12]}"
     nodes = list(dict.fromkeys(role.node for role in program.ranks))
-    longest_s = float(np.max(program.op_duration_s, initial=0.0))
     passes = repeats + warm_up
     emulated = is_emulated(program.device_kinds)
     if emulated:
@@ -125,10 +124,8 @@ def execute(
         remove_job(folder)
         raise
     try:
-        limit_s = max(STALL_MIN_S, STALL_FACTOR * longest_s)
-        if emulated:
-            limit_s = EMULATED_STALL_S + STALL_FACTOR * dilate * longest_s
-        _run(job, program, passes, limit_s, progress, timeout_s)
+        job.stall_s = stall_limit_s(program, dilate)
+        _run(job, program, passes, progress, timeout_s)
         completion_s = time.monotonic() - start_s
         with np.load(folder / "result.npz", allow_pickle=False) as stored:
             return run_result(
@@ -139,6 +136,14 @@ def execute(
         raise
     finally:
         job.close()
+
+
+def stall_limit_s(program: Program, dilate: float) -> float:
+    """Return how long nothing may move while ``program`` runs."""
+    longest_s = float(np.max(program.op_duration_s, initial=0.0))
+    if is_emulated(program.device_kinds):
+        return EMULATED_STALL_S + STALL_FACTOR * dilate * longest_s
+    return max(STALL_MIN_S, STALL_FACTOR * longest_s)
 
 
 def _check(program: Program, platform: Platform, host_of: dict[str, str]) -> None:
@@ -155,7 +160,6 @@ def _run(
     job: MpiJob,
     program: Program,
     passes: int,
-    limit_s: float,
     progress: Callable[[int, int], None] | None,
     timeout_s: float | None,
 ) -> None:
@@ -165,7 +169,7 @@ def _run(
     start_s = time.monotonic()
     shown = -1
     while True:
-        job.stall_s = limit_s + (FIRST_PASS_S if job.repeat <= 0 else 0.0)
+        job.compiling_s = FIRST_PASS_S if job.repeat <= 0 else 0.0
         runs = job.step()
         if progress is not None and job.done_ops != shown and job.done_ops:
             shown = job.done_ops

@@ -39,6 +39,8 @@ class AgentState:
     running: bool = False
     """Whether a program is between its first and its last barrier."""
     repeat: int = -1
+    computed_s: float = 0.0
+    """Seconds of a core that those of its node's ranks have used which run an op; it grows while they compute."""
     traced: bool = False
     dead: tuple[int, ...] = ()
     """Ranks of its node that ended first without being done."""
@@ -147,7 +149,7 @@ class Line:
                 return True
             state = self.agents[peer.rank]
             state.silent_s = 0.0
-            for name in ("progress", "done", "running", "repeat", "traced", "report", "finished"):
+            for name in ("progress", "done", "running", "repeat", "computed_s", "traced", "report", "finished"):
                 if name in message:
                     setattr(state, name, message[name])
             state.dead = state.dead or tuple(message.get("dead", ()))

@@ -104,6 +104,13 @@ class Lookout:
             if self._moved.get(lane, (-1, -1, 0.0))[:2] != (issued[lane], done[lane]):
                 self._moved[lane] = (issued[lane], done[lane], now_s)
         total = sum(done.values())
+        program = context.program
+        busy = {
+            int(program.lane_rank[lane])
+            for lane in lanes
+            if issued[lane] > done[lane] and program.lane_kinds[lane] == LaneKind.COMPUTE
+        }
+        facts |= {"computed_s": sum(self._watch.cpu_s(rank) for rank in busy)}
         facts |= {"running": context.repeat >= 0, "repeat": context.repeat, "done": total}
         return facts | {"progress": total + sum(issued.values())}
 

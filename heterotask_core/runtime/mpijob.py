@@ -34,6 +34,8 @@ _LAUNCHER_S = 5.0
 _REPORT_S = 6.0
 """How long the agents have to say what their lanes were doing then."""
 _LONGEST_GAP_S = 0.5
+_COMPUTES = 0.02
+"""Share of a core that a rank has at least, even beside much other load, while it computes."""
 
 
 class End(enum.Enum):
@@ -85,6 +87,8 @@ class MpiJob:
         self._ranks = tuple(ranks)
         self.stall_s = float("inf")
         """Seconds without any progress, while a program runs, after which it counts as stalled."""
+        self.compiling_s = 0.0
+        """So many more as long as a rank that runs an op uses its core: it may compile."""
         self.end_kind = End.RUNNING
         here = [rank for rank, host in enumerate(hosts) if is_here(host)]
         self._watch = RankWatch(folder, here)
@@ -92,7 +96,7 @@ class MpiJob:
         self._line = Line(folder, here_only=len(here) == len(hosts))
         self._debugged = under_debugger() or sys.gettrace() is not None
         self._moved: tuple[int, bool, int] = (0, False, -1)
-        self._idle_s = self._loading_s = 0.0
+        self._idle_s = self._loading_s = self._computed_s = 0.0
         self._looked_s = time.monotonic()
         self._failed_s: float | None = None
         self._reported_s: float | None = None
@@ -185,9 +189,14 @@ class MpiJob:
             self.running,
             sum(state.repeat for state in agents.values()),
         )
-        self._idle_s = self._idle_s + gap_s if self.running and moved == self._moved else 0.0
+        computed_s = sum(state.computed_s for state in agents.values())
+        if self.running and moved == self._moved:
+            self._idle_s += gap_s
+        else:
+            self._idle_s, self._computed_s = 0.0, computed_s
         self._moved = moved
-        if self._idle_s > self.stall_s:
+        computes = computed_s - self._computed_s > _COMPUTES * self._idle_s
+        if self._idle_s > self.stall_s + (self.compiling_s if computes else 0.0):
             if self._reported_s is None:
                 self._line.tell("report")
                 self._reported_s = now_s

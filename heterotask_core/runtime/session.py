@@ -307,12 +307,8 @@ class Session:
             write_times(files, program, times)
         head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "verify": verify, "dilate": dilate}
         send(self._connection, program_message(program, **head, files=str(files)))
-        longest_s = float(np.max(program.op_duration_s, initial=0.0))
-        job.stall_s = (
-            max(jobs.STALL_MIN_S, jobs.STALL_FACTOR * longest_s) + jobs.FIRST_PASS_S
-            if times is None
-            else jobs.EMULATED_STALL_S + jobs.STALL_FACTOR * dilate * longest_s
-        )
+        job.stall_s = jobs.stall_limit_s(program, dilate)
+        job.compiling_s = jobs.FIRST_PASS_S
         shown = -1
         sent_s = time.monotonic()
         until_s = None if timeout_s is None else sent_s + timeout_s

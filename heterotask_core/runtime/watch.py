@@ -72,6 +72,14 @@ class RankWatch:
         """Return whether a debugger holds any of the ranks."""
         return any(_tracer(pid) for pid in self._pids.values())
 
+    def cpu_s(self, rank: int) -> float:
+        """Return the seconds of a core that a rank has used since it started; 0 where it is not here."""
+        with contextlib.suppress(KeyError, OSError, ValueError, IndexError):
+            # proc(5): user and system time are the 14th and 15th field.
+            fields = _stat(self._pids[rank])
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0
+
     def end(self, grace_s: float) -> None:
         """Give the ranks ``grace_s`` to end by themselves, kill what is left, and stop watching."""
         deadline_s = time.monotonic() + grace_s
@@ -95,11 +103,16 @@ def _tracer(pid: int) -> int:
     return 0
 
 
+def _stat(pid: int) -> list[str]:
+    """Return the fields of a process's line from the third on, which follows its name in parentheses."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def _end_signal(pid: int) -> int:
     """Return the signal that ended a process which its parent has not yet collected; 0 where it cannot be told."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        # proc(5): after the name in parentheses the state comes first, the exit code (as of waitpid) is the 50th.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # proc(5): the state is the third field, the exit code (as of waitpid) the 52nd.
+        fields = _stat(pid)
         if fields[0] == "Z":
             return os.WTERMSIG(int(fields[49])) if os.WIFSIGNALED(int(fields[49])) else 0
     return 0

@@ -158,7 +158,6 @@ def caller(case: Case, folder: Path) -> None:
     from heterotask_core.runtime import job, mpijob
     from heterotask_core.store import Store
 
-    job.FIRST_PASS_S = 0.0
     if "HETEROTASK_TEST_QUICK" in os.environ:
         job.STALL_MIN_S, mpijob.SILENCE_S = 1.5, 2.5
     store = Store(folder / "disk" / "store")

@@ -14,12 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hand_program import COUNT, SLOT_BYTES, Builder
+from overlap_kernels import COMPUTE
 from runtime_kernels import ADD, BUMP, DIE, FAIL, FILL, HANG, STORE, TWICE
 
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError, LaunchError, ProgramError
 from heterotask_core.program.model import LaneKind
 from heterotask_core.runtime import job
 from heterotask_core.runtime.job import execute
+from heterotask_core.runtime.partial import PARTIAL_FILE
 
 pytestmark = pytest.mark.mpi
 SHM = Path("/dev/shm")
@@ -155,7 +157,6 @@ def test_killed_rank_ends_the_job_and_is_named(tmp_path):
 
 def test_deadlock_is_reported_with_what_lanes_wait_for(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "STALL_MIN_S", 0.5)
-    monkeypatch.setattr(job, "FIRST_PASS_S", 0.0)
     b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n0")])
     x, y = b.slot("n0"), b.slot("n0")
     b.task("c0", FILL, {"output": x}, [1], params={"value": 0})
@@ -173,7 +174,6 @@ _PTRACE_SEIZE = 0x4206
 def test_no_alarm_while_a_debugger_holds_a_rank(tmp_path, monkeypatch):
     """A rank that never moves is traced for longer than the limit; the alarm comes once the debugger has gone."""
     monkeypatch.setattr(job, "STALL_MIN_S", 0.7)
-    monkeypatch.setattr(job, "FIRST_PASS_S", 0.0)
     gone = threading.Event()
 
     def debugger() -> None:
@@ -195,6 +195,17 @@ def test_no_alarm_while_a_debugger_holds_a_rank(tmp_path, monkeypatch):
     finally:
         gone.set()
         thread.join()
+
+
+def test_a_rank_that_computes_may_take_longer_in_the_first_pass_only(tmp_path, monkeypatch):
+    """It may compile. One that hangs without using its core is told at once, as the tests before show."""
+    monkeypatch.setattr(job, "STALL_MIN_S", 0.5)
+    b = Builder([("c0", "cpu", "n0")])
+    b.task("c0", COMPUTE, {"output": b.slot("n0")}, params={"seconds": 3.0})
+    with pytest.raises(ExecutionError, match=r"no progress for [0-9]+ s.*\n.*task 'compute0' .* runs, since"):
+        execute(b.build(), b.platform, output_dir=tmp_path, repeats=2, timeout_s=60)
+    with np.load(tmp_path / PARTIAL_FILE) as stored:
+        assert np.isfinite(stored["finish_s"][:, 0]).tolist() == [True, False]
 
 
 def test_timeout_ends_the_job(tmp_path):
