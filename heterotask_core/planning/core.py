@@ -61,7 +61,7 @@ def _sooner(priority, a, b):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True)
-def _push(heap, n, priority, task):  # type: ignore[no-untyped-def]
+def push(heap, n, priority, task):  # type: ignore[no-untyped-def]
     """Add a task to a heap of ``n`` tasks, highest priority (then lowest index) on top."""
     at = n
     while at > 0:
@@ -74,7 +74,7 @@ def _push(heap, n, priority, task):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True)
-def _pop(heap, n, priority):  # type: ignore[no-untyped-def]
+def pop(heap, n, priority):  # type: ignore[no-untyped-def]
     """Take the top off a heap of ``n`` tasks."""
     top, task = heap[0], heap[n - 1]
     n -= 1
@@ -126,10 +126,10 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
     for t in range(n):
         w.waiting[t] = a.n_predecessors[t]
         if w.waiting[t] == 0:
-            _push(w.heap, n_ready, priority, t)
+            push(w.heap, n_ready, priority, t)
             n_ready += 1
     while n_ready > 0:
-        t = _pop(w.heap, n_ready, priority)
+        t = pop(w.heap, n_ready, priority)
         n_ready -= 1
         after = 0.0
         for k in range(a.after_ptr[t], a.after_ptr[t + 1]):
@@ -193,7 +193,7 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
             successor = a.edge_target[k]
             w.waiting[successor] -= 1
             if w.waiting[successor] == 0:
-                _push(w.heap, n_ready, priority, successor)
+                push(w.heap, n_ready, priority, successor)
                 n_ready += 1
     last = deliver(a, w)
     if last == np.inf:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from heterotask_core.errors import InfeasiblePlanError
-from heterotask_core.planning.memory_state import NO_HOST, NO_ROOM, walk_view
-from heterotask_core.planning.memory_walk import Walked, walk, walking_order
+from heterotask_core.planning.memory_state import NO_HOST, NO_ROOM
+from heterotask_core.planning.memory_walk import Walked, Walker
 from heterotask_core.planning.problem import F64, I64, Problem
 from heterotask_core.planning.schedule import Buffers, Schedule
 
@@ -40,10 +40,12 @@ def fit_memory(problem: Problem, schedule: Schedule) -> Schedule:
     roomy = _without_reuse(problem, schedule)
     if roomy is not None:
         return replace(schedule, buffers=roomy)
-    view = walk_view(problem)
-    order = walking_order(view, schedule.task_start_s)
-    duration_s = durations(problem, schedule)
-    tried = [Walked(*walk(view, order, schedule.task_device, duration_s, w)) for w in WRITE_BACKS]
+    walker = Walker(problem)
+    device, duration_s = schedule.task_device.astype(np.int64), durations(problem, schedule)
+    tried: list[Walked] = []
+    for early in WRITE_BACKS:
+        walker.walk(schedule.task_start_s, device, duration_s, early)
+        tried.append(walker.walked())
     best = min(tried, key=lambda x: (x.fault, x.makespan_s, x.moved_bytes))
     if best.fault:
         raise InfeasiblePlanError(fault_text(problem, schedule, best))

@@ -14,9 +14,8 @@ import numpy as np
 
 from heterotask_core.planning.base import Progress
 from heterotask_core.planning.memory import WRITE_BACKS, durations, fields_of
-from heterotask_core.planning.memory_state import walk_view
-from heterotask_core.planning.memory_walk import Walked, walk, walking_order
-from heterotask_core.planning.problem import Problem
+from heterotask_core.planning.memory_walk import Walked, Walker
+from heterotask_core.planning.problem import I64, Problem
 from heterotask_core.planning.schedule import Schedule
 
 HISTORY = 40
@@ -45,16 +44,16 @@ def refine(
     if not problem.n_tasks or (evaluations is None and deadline_s is None):
         return best, 0
     rng = np.random.default_rng(seed)
-    view = walk_view(problem)
+    walker = Walker(problem)
     choices = [np.flatnonzero(np.isfinite(row)) for row in problem.cost_s]
     writers = _writers(problem)
-    device, cost = best.task_device.copy(), durations(problem, best)
+    device, cost = best.task_device.astype(np.int64), durations(problem, best)
     key = np.empty(problem.n_tasks)
     key[np.lexsort((np.arange(problem.n_tasks), best.task_start_s))] = np.arange(problem.n_tasks, dtype=np.float64)
     weight = float(WRITE_BACKS[0])
     current = (best.makespan_s, best.moved_bytes(problem))
     history = [current] * HISTORY
-    found: tuple[Walked, np.ndarray[tuple[int], np.dtype[np.int32]]] | None = None
+    found: tuple[Walked, I64] | None = None
     least, count = current, 0
     try:
         while (evaluations is None or count < evaluations) and (deadline_s is None or clock() < deadline_s):
@@ -76,18 +75,18 @@ def refine(
                     seconds = problem.cost_s[problem.task_class[t], target]
                     if np.isfinite(seconds):
                         device[t], cost[t] = target, seconds
-            walked = Walked(*walk(view, walking_order(view, key), device, cost, weight))
+            fault, *value = walker.walk(key, device, cost, weight)
             slot = count % HISTORY
             count += 1
-            score = (float(walked.makespan_s), float(walked.moved_bytes))
-            if not walked.fault and (score <= current or score <= history[slot]):
+            score = (value[0], value[1])
+            if not fault and (score <= current or score <= history[slot]):
                 current = score
             else:
                 key[task], weight = old_key, old_weight
                 device[changed], cost[changed] = old_device, old_cost
             history[slot] = current
-            if not walked.fault and score < least:
-                least, found = score, (walked, device.copy())
+            if not fault and score < least:
+                least, found = score, (walker.walked(), device.copy())
                 if progress is not None:
                     progress(count, score[0])
     except KeyboardInterrupt:
@@ -95,7 +94,7 @@ def refine(
     if found is not None:
         walked, chosen = found
         variant = problem.cost_variant[problem.task_class, chosen].astype(np.int32)
-        best = replace(best, task_device=chosen, task_variant=variant, **fields_of(walked))
+        best = replace(best, task_device=chosen.astype(np.int32), task_variant=variant, **fields_of(walked))
     return best, count
 
 

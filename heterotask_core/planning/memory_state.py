@@ -1,54 +1,69 @@
 """Copies, lanes and bytes while :mod:`~heterotask_core.planning.memory_walk` goes over the tasks (Numba).
 
-A memory with a capacity is a row of segments by offset, each held by a version or free since a time.
+A memory with a capacity is a row of segments by offset, each held by a version or free since a time. Inside, arrays
+are bare pointers (:mod:`~heterotask_core.planning.raw`) and all indices int64, so that nothing is compiled twice.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
 from heterotask_core.planning.core import MAX_HOPS
 from heterotask_core.planning.problem import F64, I32, I64, Problem
+from heterotask_core.planning.raw import inner, opener
 
-FINE, NO_ROOM, NO_ROUTE, NO_HOST = 0, 1, 2, 3
+FINE, NO_ROOM, NO_ROUTE, NO_HOST, OVERFLOW = 0, 1, 2, 3, 4
 FREE = -1
+FIRST_ROOM = 64
+"""Busy intervals a lane and segments a memory at first; a walk that needs more is repeated with four times as many."""
 
 
 class Walk(NamedTuple):
-    """What the walk reads of a problem; limits of −1 bytes mean none. ``reader_ptr`` counts the readers of versions."""
+    """What the walk reads of a problem; limits of −1 bytes mean none.
+
+    ``reader_ptr`` and ``readers`` are a CSR over versions of the tasks that read each, in program order;
+    ``waiting`` (T,) is the number of inputs that a task makes others wait for and of tasks it follows, and
+    ``follower_ptr`` and ``followers`` are the tasks that follow each. Tables are flat.
+    """
 
     contention: bool
-    device_memory: I32
-    device_lane_ptr: I64
-    device_lanes: I32
+    n_tasks: int
+    n_versions: int
+    n_memories: int
+    n_devices: int
     n_lanes: int
+    device_memory: I64
+    device_lane_ptr: I64
+    device_lanes: I64
     source_ptr: I64
-    source_links: I32
-    link_source: I32
-    link_target: I32
+    source_links: I64
+    link_source: I64
+    link_target: I64
     latency_s: F64
     bandwidth: F64
     link_lane_ptr: I64
-    link_lanes: I32
+    link_lanes: I64
     capacity: I64
     unit: I64
     size: F64
     home_ptr: I64
-    home_memories: I32
-    final_memory: I32
+    home_memories: I64
+    final_memory: I64
     input_ptr: I64
-    input_versions: I32
+    input_versions: I64
     output_ptr: I64
-    output_versions: I32
-    takes_over: I32
+    output_versions: I64
+    takes_over: I64
     after_ptr: I64
-    after_tasks: I32
-    producer: I32
+    after_tasks: I64
+    waiting: I64
     reader_ptr: I64
-    task_class: I32
+    readers: I64
+    follower_ptr: I64
+    followers: I64
+    task_class: I64
     scratch: I64
 
 
@@ -56,9 +71,13 @@ class State(NamedTuple):
     """Copies by (version, memory), times held by lane, segments by memory, and what was decided.
 
     There is one more version than the problem has: the scratch of the task at hand. ``lock`` is the stamp of the
-    attempt for which a version must stay. Rows are buffers: memory, from, offset, version, bytes, until.
+    attempt for which a version must stay. Rows are buffers: memory, from, offset, version, bytes, until. Lane ``l``
+    is busy in ``lane_length[l]`` intervals from index ``l * room`` on; segments likewise.
     """
 
+    room: int
+    most_moves: int
+    most_rows: int
     there_s: F64
     busy_s: F64
     alloc_s: F64
@@ -68,116 +87,202 @@ class State(NamedTuple):
     rest: I64
     lock: I64
     reader_position: I64
-    reader_memory: I32
-    lane_start: list[F64]
-    lane_finish: list[F64]
+    reader_memory: I64
+    lane_start: F64
+    lane_finish: F64
     lane_length: I64
-    seg_begin: list[I64]
-    seg_owner: list[I64]
-    seg_since: list[F64]
+    seg_begin: I64
+    seg_owner: I64
+    seg_since: F64
     seg_n: I64
-    moves: list[tuple[float, float, int, int]]
-    rows: list[tuple[int, float, int, int, int, float]]
+    keys: F64
+    """(room,) how far each segment's owner is from being read."""
+    label_s: F64
+    """(hops + 1, M) of :func:`route`: arrivals; via likewise the links."""
+    via: I64
+    reach_s: F64
+    """(M,) earliest arrivals of :func:`route`."""
+    path: I64
+    """(hops,) links of the last route, last hop first."""
+    heap: I64
+    waiting: I64
+    order: I64
+    start_s: F64
+    finish_s: F64
+    used: I64
+    """(moves, rows)."""
+    move_start: F64
+    move_finish: F64
+    move_version: I64
+    move_link: I64
+    row_memory: I64
+    row_version: I64
+    row_offset: I64
+    row_size: I64
+    row_alloc: F64
+    row_free: F64
+    result: F64
+    """(makespan, bytes moved)."""
+    fault: I64
+    """(fault, task, memory, version, bytes needed)."""
+
+
+open_walk, open_state = opener(Walk), opener(State)
 
 
 def walk_view(problem: Problem) -> Walk:
     """Return the walk's view of ``problem``."""
-    m = problem.n_memories
-    order = np.argsort(problem.link_source, kind="stable").astype(np.int32)
-    readers = np.bincount(problem.input_versions, minlength=problem.n_versions)
+    m, n = problem.n_memories, problem.n_tasks
+    order = np.argsort(problem.link_source, kind="stable")
+    counts = np.bincount(problem.input_versions, minlength=problem.n_versions)
+    input_task = np.repeat(np.arange(n), np.diff(problem.input_ptr))
+    after_task = np.repeat(np.arange(n), np.diff(problem.after_ptr))
+    waiting = np.diff(problem.after_ptr)
+    waiting = waiting + np.bincount(input_task[problem.version_producer[problem.input_versions] >= 0], minlength=n)
+    followers = np.bincount(problem.after_tasks, minlength=n)
     scratch = problem.class_scratch_bytes
+    if scratch is None:
+        scratch = np.zeros((len(problem.class_names), problem.n_devices), np.int64)
+
+    def whole(values: I32 | I64) -> I64:
+        return np.ascontiguousarray(values, np.int64)
+
     return Walk(
         problem.contention,
-        problem.device_memory,
-        problem.device_lane_ptr,
-        problem.device_lanes,
+        n,
+        problem.n_versions,
+        m,
+        problem.n_devices,
         len(problem.lane_names),
-        np.searchsorted(problem.link_source[order], np.arange(m + 1)).astype(np.int64),
-        order,
-        problem.link_source,
-        problem.link_target,
+        whole(problem.device_memory),
+        whole(problem.device_lane_ptr),
+        whole(problem.device_lanes),
+        whole(np.searchsorted(problem.link_source[order], np.arange(m + 1))),
+        whole(order),
+        whole(problem.link_source),
+        whole(problem.link_target),
         problem.link_latency_s,
         problem.link_bandwidth_bytes_per_s,
-        problem.link_lane_ptr,
-        problem.link_lanes,
-        problem.memory_capacity_bytes.astype(np.int64),
-        problem.memory_alignment_bytes.astype(np.int64),
+        whole(problem.link_lane_ptr),
+        whole(problem.link_lanes),
+        whole(problem.memory_capacity_bytes),
+        whole(problem.memory_alignment_bytes),
         problem.version_size_bytes.astype(np.float64),
-        problem.home_ptr,
-        problem.home_memories,
-        problem.version_final_memory,
-        problem.input_ptr,
-        problem.input_versions,
-        problem.output_ptr,
-        problem.output_versions,
-        problem.output_takes_over,
-        problem.after_ptr,
-        problem.after_tasks,
-        problem.version_producer,
-        np.concatenate([[0], np.cumsum(readers)]).astype(np.int64),
-        problem.task_class,
-        np.zeros((len(problem.class_names), problem.n_devices), np.int64) if scratch is None else scratch,
+        whole(problem.home_ptr),
+        whole(problem.home_memories),
+        whole(problem.version_final_memory),
+        whole(problem.input_ptr),
+        whole(problem.input_versions),
+        whole(problem.output_ptr),
+        whole(problem.output_versions),
+        whole(problem.output_takes_over),
+        whole(problem.after_ptr),
+        whole(problem.after_tasks),
+        whole(waiting),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        whole(input_task[np.argsort(problem.input_versions, kind="stable")]),
+        np.concatenate([[0], np.cumsum(followers)]).astype(np.int64),
+        whole(after_task[np.argsort(problem.after_tasks, kind="stable")]),
+        whole(problem.task_class),
+        whole(scratch),
     )
 
 
-# Lists are made in functions of their own: in a function with a list comprehension Numba 0.68 loses what is stored
-# into an array that is a field of a named tuple.
-@nb.njit(cache=True)
-def _times(n):  # type: ignore[no-untyped-def]
-    return [np.zeros(16) for _ in range(n)]
-
-
-@nb.njit(cache=True)
-def _indices(n, value):  # type: ignore[no-untyped-def]
-    return [np.full(16, value) for _ in range(n)]
-
-
-@nb.njit(cache=True)
-def _no_moves():  # type: ignore[no-untyped-def]
-    return [(0.0, 0.0, np.int64(0), np.int64(0)) for _ in range(0)]
-
-
-@nb.njit(cache=True)
-def _no_rows():  # type: ignore[no-untyped-def]
-    return [(np.int64(0), 0.0, np.int64(0), np.int64(0), np.int64(0), 0.0) for _ in range(0)]
-
-
-@nb.njit(cache=True)
-def _no_links():  # type: ignore[no-untyped-def]
-    return [np.int64(0) for _ in range(0)]
-
-
-@nb.njit(cache=True)
-def new_state(w):  # type: ignore[no-untyped-def]
-    """Return the state before the first task: no copy anywhere, every memory one free segment."""
-    n, m = len(w.size), len(w.capacity)
-    s = State(
-        np.full((n + 1, m), np.inf),
-        np.zeros((n + 1, m)),
-        np.zeros((n + 1, m)),
-        np.zeros((n + 1, m), np.int64),
-        np.zeros(n + 1, np.int64),
-        np.zeros(n, np.int64),
-        np.zeros(n, np.int64),
-        np.full(n + 1, -1),
-        np.empty(len(w.input_versions), np.int64),
-        np.empty(len(w.input_versions), np.int32),
-        _times(w.n_lanes),
-        _times(w.n_lanes),
-        np.zeros(w.n_lanes, np.int64),
-        _indices(m, 0),
-        _indices(m, FREE),
-        _times(m),
-        np.ones(m, np.int64),
-        _no_moves(),
-        _no_rows(),
+def state(w: Walk, room: int = FIRST_ROOM) -> State:
+    """Return room for the state of a walk: ``room`` intervals a lane and segments a memory, moves in proportion."""
+    n, m = w.n_versions, w.n_memories
+    moves = (len(w.input_versions) + n + 16) * room // FIRST_ROOM
+    rows = moves + len(w.output_versions) + len(w.home_memories) + w.n_tasks
+    f64, i64 = np.float64, np.int64
+    labels = (MAX_HOPS + 1) * m
+    return State(
+        room,
+        moves,
+        rows,
+        np.empty((n + 1) * m, f64),
+        np.empty((n + 1) * m, f64),
+        np.empty((n + 1) * m, f64),
+        np.empty((n + 1) * m, i64),
+        np.empty(n + 1, i64),
+        np.empty(n, i64),
+        np.empty(n, i64),
+        np.empty(n + 1, i64),
+        np.empty(len(w.input_versions), i64),
+        np.empty(len(w.input_versions), i64),
+        np.empty(w.n_lanes * room, f64),
+        np.empty(w.n_lanes * room, f64),
+        np.empty(w.n_lanes, i64),
+        np.empty(m * room, i64),
+        np.empty(m * room, i64),
+        np.empty(m * room, f64),
+        np.empty(m, i64),
+        np.empty(room, f64),
+        np.empty(labels, f64),
+        np.empty(labels, i64),
+        np.empty(m, f64),
+        np.empty(MAX_HOPS, i64),
+        np.empty(w.n_tasks, i64),
+        np.empty(w.n_tasks, i64),
+        np.empty(w.n_tasks, i64),
+        np.empty(w.n_tasks, f64),
+        np.empty(w.n_tasks, f64),
+        np.zeros(2, i64),
+        np.empty(moves, f64),
+        np.empty(moves, f64),
+        np.empty(moves, i64),
+        np.empty(moves, i64),
+        np.empty(rows, i64),
+        np.empty(rows, i64),
+        np.empty(rows, i64),
+        np.empty(rows, i64),
+        np.empty(rows, f64),
+        np.empty(rows, f64),
+        np.zeros(2, f64),
+        np.zeros(5, i64),
     )
-    for v in range(n):
+
+
+@inner
+def clear(w, s):  # type: ignore[no-untyped-def]
+    """Bring the state to before the first task: no copy anywhere, every memory one free segment."""
+    m = w.n_memories
+    for i in range((w.n_versions + 1) * m):
+        s.there_s[i] = np.inf
+        s.busy_s[i] = 0.0
+        s.alloc_s[i] = 0.0
+        s.offset[i] = 0
+    for v in range(w.n_versions + 1):
+        s.holders[v] = 0
+        s.lock[v] = -1
+    for v in range(w.n_versions):
+        s.done[v] = 0
         s.rest[v] = w.reader_ptr[v + 1] - w.reader_ptr[v] + (w.final_memory[v] >= 0)
-    return s
+    for lane in range(w.n_lanes):
+        s.lane_length[lane] = 0
+    for i in range(m):
+        s.seg_n[i] = 1
+        s.seg_begin[i * s.room] = 0
+        s.seg_owner[i * s.room] = FREE
+        s.seg_since[i * s.room] = 0.0
+    s.used[0] = 0
+    s.used[1] = 0
+    for i in range(5):
+        s.fault[i] = 0
 
 
-@nb.njit(cache=True)
+@inner
+def _after(values, low, high, t):  # type: ignore[no-untyped-def]
+    """Return the first index in [low, high) whose value is over ``t``, else ``high``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] > t:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inner
 def earliest(s, lanes, first, last, ready, duration):  # type: ignore[no-untyped-def]
     """Return the earliest start from ``ready`` on that is free on all lanes."""
     t = ready
@@ -185,73 +290,76 @@ def earliest(s, lanes, first, last, ready, duration):  # type: ignore[no-untyped
     while moved:
         moved = False
         for k in range(first, last):
-            lane = lanes[k]
-            starts, finishes, n = s.lane_start[lane], s.lane_finish[lane], s.lane_length[lane]
-            i = np.searchsorted(finishes[:n], t, side="right")
-            while i < n and starts[i] < t + duration:
-                t = finishes[i]
+            begin = lanes[k] * s.room
+            end = begin + s.lane_length[lanes[k]]
+            i = _after(s.lane_finish, begin, end, t)
+            while i < end and s.lane_start[i] < t + duration:
+                t = s.lane_finish[i]
                 moved = True
                 i += 1
     return t
 
 
-@nb.njit(cache=True)
+@inner
 def hold(s, lanes, first, last, start, finish):  # type: ignore[no-untyped-def]
-    """Reserve an interval of every lane; intervals that touch become one."""
+    """Reserve an interval of every lane; intervals that touch become one. False: no room."""
     if finish <= start:
-        return
+        return True
     for k in range(first, last):
         lane = lanes[k]
-        starts, finishes, n = s.lane_start[lane], s.lane_finish[lane], s.lane_length[lane]
-        i = np.searchsorted(starts[:n], start, side="right")
-        if i > 0 and finishes[i - 1] == start:
-            finishes[i - 1] = finish
+        begin = lane * s.room
+        end = begin + s.lane_length[lane]
+        i = _after(s.lane_start, begin, end, start)
+        if i > begin and s.lane_finish[i - 1] == start:
+            s.lane_finish[i - 1] = finish
             continue
-        if i < n and starts[i] == finish:
-            starts[i] = start
+        if i < end and s.lane_start[i] == finish:
+            s.lane_start[i] = start
             continue
-        if n == len(starts):
-            s.lane_start[lane] = np.concatenate((starts, np.zeros(n)))
-            s.lane_finish[lane] = np.concatenate((finishes, np.zeros(n)))
-            starts, finishes = s.lane_start[lane], s.lane_finish[lane]
-        for j in range(n, i, -1):
-            starts[j], finishes[j] = starts[j - 1], finishes[j - 1]
-        starts[i], finishes[i] = start, finish
-        s.lane_length[lane] = n + 1
+        if end - begin == s.room:
+            return False
+        for j in range(end, i, -1):
+            s.lane_start[j] = s.lane_start[j - 1]
+            s.lane_finish[j] = s.lane_finish[j - 1]
+        s.lane_start[i] = start
+        s.lane_finish[i] = finish
+        s.lane_length[lane] = end - begin + 1
+    return True
 
 
-@nb.njit(cache=True)
+@inner
 def room_of(w, v, memory):  # type: ignore[no-untyped-def]
     """Return the bytes of a buffer, rounded up to the memory's alignment."""
     unit = w.unit[memory]
     return -(-np.int64(w.size[v]) // unit) * unit
 
 
-@nb.njit(cache=True)
+@inner
 def _next_read(w, s, v, memory):  # type: ignore[no-untyped-def]
     """Return the position of the next read here; n for the final copy, 2 n where none comes."""
-    n = len(w.task_class)
     for k in range(w.reader_ptr[v] + s.done[v], w.reader_ptr[v + 1]):
         if s.reader_memory[k] == memory:
             return s.reader_position[k]
-    return n if w.final_memory[v] == memory else 2 * n
+    return w.n_tasks if w.final_memory[v] == memory else 2 * w.n_tasks
 
 
-@nb.njit(cache=True)
+@inner
 def route(w, s, v, target, since):  # type: ignore[no-untyped-def]
-    """Return (arrival, links, last hop first) of the earliest route; it enters ``target`` from ``since`` on.
+    """Return the arrival of the earliest route, which enters ``target`` from ``since`` on, and its number of hops.
 
-    A stop on the way needs no planned room where the memory is unlimited; others are no stops.
+    Its links are left in ``path``. A stop on the way needs no planned room where the memory is unlimited; others
+    are no stops.
     """
-    n = len(w.capacity)
-    label = np.full((MAX_HOPS + 1, n), np.inf)
-    via = np.full((MAX_HOPS + 1, n), -1)
-    label[0] = s.there_s[v]
-    best = s.there_s[v].copy()
+    n = w.n_memories
+    for m in range(n):
+        s.reach_s[m] = s.label_s[m] = s.there_s[v * n + m]
+    for i in range(n, (MAX_HOPS + 1) * n):
+        s.label_s[i] = np.inf
     for h in range(1, MAX_HOPS + 1):
         extended = False
         for m in range(n):
-            if not label[h - 1, m] < best[target] or m == target:
+            there = s.label_s[(h - 1) * n + m]
+            if not there < s.reach_s[target] or m == target:
                 continue
             for k in range(w.source_ptr[m], w.source_ptr[m + 1]):
                 link = w.source_links[k]
@@ -259,62 +367,85 @@ def route(w, s, v, target, since):  # type: ignore[no-untyped-def]
                 if to != target and w.capacity[to] >= 0:
                     continue
                 duration = w.latency_s[link] + w.size[v] / w.bandwidth[link]
-                start = max(label[h - 1, m], since) if to == target else label[h - 1, m]
-                if start + duration >= best[to]:
+                start = max(there, since) if to == target else there
+                if start + duration >= s.reach_s[to]:
                     continue
                 if w.contention:
-                    first, last = w.link_lane_ptr[link], w.link_lane_ptr[link + 1]
-                    start = earliest(s, w.link_lanes, first, last, start, duration)
-                if start + duration < best[to]:
-                    label[h, to], via[h, to] = start + duration, link
-                    best[to] = start + duration
+                    start = earliest(s, w.link_lanes, w.link_lane_ptr[link], w.link_lane_ptr[link + 1], start, duration)
+                if start + duration < s.reach_s[to]:
+                    s.label_s[h * n + to] = start + duration
+                    s.via[h * n + to] = link
+                    s.reach_s[to] = start + duration
                     extended = True
         if not extended:
             break
-    links = _no_links()
-    if best[target] < np.inf and via.max() >= 0 and best[target] < s.there_s[v, target]:
-        h, m = 0, target
-        while label[h, m] != best[target]:
-            h += 1
-        while h > 0:
-            links.append(np.int64(via[h, m]))
-            m = w.link_source[via[h, m]]
-            h -= 1
-    return best[target], links
+    best, hops = s.reach_s[target], 0
+    if best < s.there_s[v * n + target]:
+        while s.label_s[hops * n + target] != best:
+            hops += 1
+        m = target
+        for h in range(hops, 0, -1):
+            link = s.via[h * n + m]
+            s.path[hops - h] = link
+            m = w.link_source[link]
+    return best, hops
 
 
-@nb.njit(cache=True)
+@inner
+def segment(s, memory, offset):  # type: ignore[no-untyped-def]
+    """Return the index of the segment that begins at ``offset``."""
+    first = memory * s.room
+    return _after(s.seg_begin, first, first + s.seg_n[memory], offset - 1)
+
+
+@inner
+def add_row(s, memory, alloc_s, offset, version, size, free_s):  # type: ignore[no-untyped-def]
+    """Note a buffer. False: no room."""
+    i = s.used[1]
+    if i == s.most_rows:
+        return False
+    s.row_memory[i] = memory
+    s.row_alloc[i] = alloc_s
+    s.row_offset[i] = offset
+    s.row_version[i] = version
+    s.row_size[i] = size
+    s.row_free[i] = free_s
+    s.used[1] = i + 1
+    return True
+
+
+@inner
 def drop(w, s, v, memory):  # type: ignore[no-untyped-def]
-    """End a residency when its last use is over."""
-    s.there_s[v, memory] = np.inf
+    """End a residency when its last use is over. False: no room to note it."""
+    at = v * w.n_memories + memory
+    s.there_s[at] = np.inf
     s.holders[v] -= 1
     if w.capacity[memory] < 0:
-        return
-    size, busy = np.int64(w.size[v]), s.busy_s[v, memory]
-    s.rows.append((np.int64(memory), s.alloc_s[v, memory], s.offset[v, memory], np.int64(v), size, busy))
-    if size > 0:
-        i = np.searchsorted(s.seg_begin[memory][: s.seg_n[memory]], s.offset[v, memory])
-        s.seg_owner[memory][i] = FREE
-        s.seg_since[memory][i] = busy
+        return True
+    if w.size[v] >= 1.0:
+        i = segment(s, memory, s.offset[at])
+        s.seg_owner[i] = FREE
+        s.seg_since[i] = s.busy_s[at]
+    return add_row(s, memory, s.alloc_s[at], s.offset[at], v, np.int64(w.size[v]), s.busy_s[at])
 
 
-@nb.njit(cache=True)
-def _window(w, s, memory, room, keys):  # type: ignore[no-untyped-def]
+@inner
+def _window(w, s, memory, room):  # type: ignore[no-untyped-def]
     """Return (first segment, free from) of the run of segments to take: whose victims are read farthest from now.
 
     ``keys`` says how far a segment's owner is from being read: infinite where it is free, −1 where it stays.
     Among equal runs the one that is free earliest, then the lowest. (−1, 0) if there is none.
     """
-    n = s.seg_n[memory]
+    n, first = s.seg_n[memory], memory * s.room
     best, best_key, best_since = -1, -1.0, np.inf
     for i in range(n):
         low, since, j = np.inf, 0.0, i
-        while j < n and keys[j] >= 0.0:
-            low = min(low, keys[j])
-            owner = s.seg_owner[memory][j]
-            since = max(since, s.seg_since[memory][j] if owner == FREE else s.busy_s[owner, memory])
-            end = s.seg_begin[memory][j + 1] if j + 1 < n else w.capacity[memory]
-            if end - s.seg_begin[memory][i] >= room:
+        while j < n and s.keys[j] >= 0.0:
+            low = min(low, s.keys[j])
+            owner = s.seg_owner[first + j]
+            since = max(since, s.seg_since[first + j] if owner == FREE else s.busy_s[owner * w.n_memories + memory])
+            end = s.seg_begin[first + j + 1] if j + 1 < n else w.capacity[memory]
+            if end - s.seg_begin[first + i] >= room:
                 if low > best_key or (low == best_key and since < best_since):
                     best, best_key, best_since = i, low, since
                 break
@@ -324,117 +455,140 @@ def _window(w, s, memory, room, keys):  # type: ignore[no-untyped-def]
     return best, best_since
 
 
-@nb.njit(cache=True)
-def _take(w, s, memory, i, room, owner):  # type: ignore[no-untyped-def]
-    """Make bytes from segment ``i`` on one segment of ``owner``; what is left over of the last stays free."""
-    n = s.seg_n[memory]
-    begin, j = s.seg_begin[memory][i], i
-    while (s.seg_begin[memory][j + 1] if j + 1 < n else w.capacity[memory]) < begin + room:
+@inner
+def _take(w, s, memory, at, room, owner):  # type: ignore[no-untyped-def]
+    """Make bytes from segment ``at`` on one segment of ``owner``; the rest of its last stays free. False: no room."""
+    n, first = s.seg_n[memory], memory * s.room
+    i, j = first + at, first + at
+    last = first + n - 1
+    begin = s.seg_begin[i]
+    while (s.seg_begin[j + 1] if j < last else w.capacity[memory]) < begin + room:
         j += 1
-    end = s.seg_begin[memory][j + 1] if j + 1 < n else w.capacity[memory]
-    left, left_since = end > begin + room, s.seg_since[memory][j]
+    left = (s.seg_begin[j + 1] if j < last else w.capacity[memory]) > begin + room
+    left_since = s.seg_since[j]
     shift = (i + 1 + left) - (j + 1)
-    if n + shift > len(s.seg_begin[memory]):
-        s.seg_begin[memory] = np.concatenate((s.seg_begin[memory], np.zeros(n, np.int64)))
-        s.seg_owner[memory] = np.concatenate((s.seg_owner[memory], np.zeros(n, np.int64)))
-        s.seg_since[memory] = np.concatenate((s.seg_since[memory], np.zeros(n)))
-    begins, owners, sinces = s.seg_begin[memory], s.seg_owner[memory], s.seg_since[memory]
+    if n + shift > s.room:
+        return False
     if shift > 0:
-        for k in range(n - 1, j, -1):
-            begins[k + shift], owners[k + shift], sinces[k + shift] = begins[k], owners[k], sinces[k]
+        for k in range(last, j, -1):
+            s.seg_begin[k + 1] = s.seg_begin[k]
+            s.seg_owner[k + 1] = s.seg_owner[k]
+            s.seg_since[k + 1] = s.seg_since[k]
     elif shift < 0:
-        for k in range(j + 1, n):
-            begins[k + shift], owners[k + shift], sinces[k + shift] = begins[k], owners[k], sinces[k]
-    owners[i] = owner
+        for k in range(j + 1, last + 1):
+            s.seg_begin[k + shift] = s.seg_begin[k]
+            s.seg_owner[k + shift] = s.seg_owner[k]
+            s.seg_since[k + shift] = s.seg_since[k]
+    s.seg_owner[i] = owner
     if left:
-        begins[i + 1], owners[i + 1], sinces[i + 1] = begin + room, FREE, left_since
+        s.seg_begin[i + 1] = begin + room
+        s.seg_owner[i + 1] = FREE
+        s.seg_since[i + 1] = left_since
     s.seg_n[memory] = n + shift
-
-
-@nb.njit(cache=True)
-def evict(w, s, v, memory):  # type: ignore[no-untyped-def]
-    """Drop a copy; the last one of a version that is still needed goes to the nearest unlimited memory first."""
-    if s.holders[v] == 1 and s.rest[v] > 0:
-        best, best_host = np.inf, -1
-        for host in range(len(w.capacity)):
-            if w.capacity[host] < 0:
-                arrival, _ = route(w, s, v, host, 0.0)
-                if arrival < best:
-                    best, best_host = arrival, host
-        if best_host < 0:
-            return False
-        _, links = route(w, s, v, best_host, 0.0)
-        follow(w, s, v, links, 0.0)
-    drop(w, s, v, memory)
     return True
 
 
-@nb.njit(cache=True)
-def follow(w, s, v, links, since):  # type: ignore[no-untyped-def]
-    """Move a version along a route (last hop first), which it enters from ``since`` on in its last hop."""
-    for i in range(len(links) - 1, -1, -1):
-        link = links[i]
-        source, target = w.link_source[link], w.link_target[link]
+@inner
+def follow(w, s, v, hops, since):  # type: ignore[no-untyped-def]
+    """Move a version along ``path``, which it enters from ``since`` on in its last hop. False: no room."""
+    for i in range(hops - 1, -1, -1):
+        link = s.path[i]
+        source, target = v * w.n_memories + w.link_source[link], v * w.n_memories + w.link_target[link]
         duration = w.latency_s[link] + w.size[v] / w.bandwidth[link]
-        start = max(s.there_s[v, source], since) if i == 0 else s.there_s[v, source]
+        start = max(s.there_s[source], since) if i == 0 else s.there_s[source]
         if w.contention:
             first, last = w.link_lane_ptr[link], w.link_lane_ptr[link + 1]
             start = earliest(s, w.link_lanes, first, last, start, duration)
-            hold(s, w.link_lanes, first, last, start, start + duration)
-        s.moves.append((start, start + duration, np.int64(v), np.int64(link)))
-        s.busy_s[v, source] = max(s.busy_s[v, source], start + duration)
-        if s.there_s[v, target] == np.inf:
+            if not hold(s, w.link_lanes, first, last, start, start + duration):
+                return False
+        at = s.used[0]
+        if at == s.most_moves:
+            return False
+        s.move_start[at] = start
+        s.move_finish[at] = start + duration
+        s.move_version[at] = v
+        s.move_link[at] = link
+        s.used[0] = at + 1
+        s.busy_s[source] = max(s.busy_s[source], start + duration)
+        if s.there_s[target] == np.inf:
             s.holders[v] += 1
-        s.there_s[v, target] = start + duration
-        s.busy_s[v, target] = start + duration
-        s.alloc_s[v, target] = start
+        s.there_s[target] = start + duration
+        s.busy_s[target] = start + duration
+        s.alloc_s[target] = start
+    return True
 
 
-@nb.njit(cache=True)
-def allocate(w, s, memory, room, owner, stamp, write_back):  # type: ignore[no-untyped-def]
+@inner
+def write_back(w, s, v):  # type: ignore[no-untyped-def]
+    """Write a version to the unlimited memory where it is soonest; return a fault."""
+    best, best_host = np.inf, -1
+    for host in range(w.n_memories):
+        if w.capacity[host] < 0:
+            arrival, _ = route(w, s, v, host, 0.0)
+            if arrival < best:
+                best, best_host = arrival, host
+    if best_host < 0:
+        return NO_HOST
+    _, hops = route(w, s, v, best_host, 0.0)
+    return FINE if follow(w, s, v, hops, 0.0) else OVERFLOW
+
+
+@inner
+def evict(w, s, v, memory):  # type: ignore[no-untyped-def]
+    """Drop a copy, writing the last one of a version that is still needed to the host first; return a fault."""
+    if s.holders[v] == 1 and s.rest[v] > 0:
+        fault = write_back(w, s, v)
+        if fault != FINE:
+            return fault
+    return FINE if drop(w, s, v, memory) else OVERFLOW
+
+
+@inner
+def allocate(w, s, memory, room, owner, stamp, early):  # type: ignore[no-untyped-def]
     """Find room for ``owner``, evicting what is read farthest from now; return (fault, offset, free from).
 
-    A victim that has to be written back first counts as read ``write_back`` positions earlier.
+    A victim that has to be written back first counts as read ``early`` positions earlier.
     """
     if w.capacity[memory] < 0 or room == 0:
-        return FINE, np.int64(0), 0.0
-    n = s.seg_n[memory]
-    keys = np.empty(n)
+        return FINE, 0, 0.0
+    n, first = s.seg_n[memory], memory * s.room
     for i in range(n):
-        keys[i] = np.inf if s.seg_owner[memory][i] == FREE else -1.0
-    i, since = _window(w, s, memory, room, keys)
+        s.keys[i] = np.inf if s.seg_owner[first + i] == FREE else -1.0
+    i, since = _window(w, s, memory, room)
     if i < 0:
         for k in range(n):
-            v = s.seg_owner[memory][k]
+            v = s.seg_owner[first + k]
             if v != FREE and s.lock[v] != stamp:
-                keys[k] = max(0.0, _next_read(w, s, v, memory) - (write_back if s.holders[v] == 1 else 0.0))
-        i, since = _window(w, s, memory, room, keys)
+                s.keys[k] = max(0.0, _next_read(w, s, v, memory) - (early if s.holders[v] == 1 else 0.0))
+        i, since = _window(w, s, memory, room)
         if i < 0:
-            return NO_ROOM, np.int64(0), 0.0
-        k = i
-        begin, since = s.seg_begin[memory][i], 0.0
-        while k < n and s.seg_begin[memory][k] < begin + room:
-            v = s.seg_owner[memory][k]
-            if v != FREE and not evict(w, s, v, memory):
-                return NO_HOST, np.int64(0), 0.0
-            since = max(since, s.seg_since[memory][k])
+            return NO_ROOM, 0, 0.0
+        k = first + i
+        end, since = s.seg_begin[k] + room, 0.0
+        while k < first + n and s.seg_begin[k] < end:
+            v = s.seg_owner[k]
+            if v != FREE:
+                fault = evict(w, s, v, memory)
+                if fault != FINE:
+                    return fault, 0, 0.0
+            since = max(since, s.seg_since[k])
             k += 1
-    _take(w, s, memory, i, room, owner)
-    return FINE, s.seg_begin[memory][i], since
+    if not _take(w, s, memory, i, room, owner):
+        return OVERFLOW, 0, 0.0
+    return FINE, s.seg_begin[first + i], since
 
 
-@nb.njit(cache=True)
-def fetch(w, s, v, memory, stamp, write_back):  # type: ignore[no-untyped-def]
+@inner
+def fetch(w, s, v, memory, stamp, early):  # type: ignore[no-untyped-def]
     """Bring a version into a memory; return a fault."""
-    if s.there_s[v, memory] < np.inf:
+    at = v * w.n_memories + memory
+    if s.there_s[at] < np.inf:
         return FINE
-    room = room_of(w, v, memory)
-    fault, offset, since = allocate(w, s, memory, room, v, stamp, write_back)
+    fault, offset, since = allocate(w, s, memory, room_of(w, v, memory), v, stamp, early)
     if fault != FINE:
         return fault
-    arrival, links = route(w, s, v, memory, since)
+    arrival, hops = route(w, s, v, memory, since)
     if arrival == np.inf:
         return NO_ROUTE
-    s.offset[v, memory] = offset
-    follow(w, s, v, links, since)
-    return FINE
+    s.offset[at] = offset
+    return FINE if follow(w, s, v, hops, since) else OVERFLOW
