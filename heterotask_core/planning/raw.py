@@ -35,7 +35,8 @@ inner: Any = partial(nb.njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrap
 
 
 def _kinds(record: type[Any]) -> list[str]:
-    return [getattr(kind, "__forward_arg__", kind) for kind in record.__annotations__.values()]
+    """Return the annotations of the fields: names, as modules here postpone annotations."""
+    return [str(getattr(kind, "__forward_arg__", kind)) for kind in record.__annotations__.values()]
 
 
 def addresses(record: Any) -> I64:
