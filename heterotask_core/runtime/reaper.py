@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from heterotask_core.runtime.cleanup import remove_job
+from heterotask_core.runtime.cleanup import remove_files, remove_job
 from heterotask_core.runtime.watch import RankWatch
 
 _GRACE_S = 1.0
@@ -56,6 +56,8 @@ def main(folder: Path, pid: int, ranks: list[int]) -> None:
             signal.pidfd_send_signal(launcher, signal.SIGKILL)
         select.select([launcher], [], [], _GRACE_S)
     RankWatch(folder, ranks).end(_GRACE_S)
+    # Memory first: what comes next takes seconds on a busy host.
+    remove_files(folder)
     try:
         # Needs NumPy, which a job that ends in good order should not wait for.
         from heterotask_core.runtime.partial import keep_partial
