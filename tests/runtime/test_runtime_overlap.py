@@ -214,6 +214,9 @@ def run_device_rank(folder: Path, repeats: int = 5) -> None:
     import pyopencl
 
     b, stages = _pipeline(8)
+    made = 2
+    # Of a place that no kernel touches.
+    b.copy("g0", made, b.slot("g0", b.residencies[made][1]), LaneKind.COMPUTE, [stages[0][1]])
     program = b.build()
     context = _context(program, folder, rank=2, repeats=repeats)
     devices = {"g0": {"kind": "opencl", "selector": "", "memory": "g0", "slab_bytes": "0"}}
@@ -227,7 +230,7 @@ def run_device_rank(folder: Path, repeats: int = 5) -> None:
         assert role.run(repeat)
     assert role._backend._parts == parts
     assert buffers == []
-    assert len(parts) == 2 * len(stages)
+    assert len(parts) == 2 * len(stages) + 1
     role.finish()
     role.close()
     np.savez(folder / "trace.npz", stages=stages, start_s=context.start_s, finish_s=context.finish_s)
