@@ -1,16 +1,24 @@
-"""Makespans of the planners on a folder of instances: against PEFT, StarPU's schedulers, the lower bound, the optimum.
+"""Makespans of the planners on a folder of instances: against PEFT, StarPU's schedulers, lower bounds, the optimum.
 
     python benchmarks/planner.py FOLDER --time-budget 5 --seeds 3 --out build/planner
 
-prints a line an instance and planner (medians over the seeds) and the geometric means a class of instances, and with
-``--out`` stores them: ``runs.parquet`` (a row a run), ``planner.csv`` (medians) and ``planner.txt`` (what is printed).
-FOLDER may be left out where the environment variable HETEROTASK_INSTANCES names it. ``--checker PROGRAM`` has every
-plan judged by ``python PROGRAM INSTANCE PLAN``.
+prints a line an instance and planner (medians over the seeds), the geometric means a class of instances, the lower
+bounds, planning time against size, and whether the figures are reached; with ``--out`` it stores them: ``runs.parquet``
+(a row a run), ``planner.csv`` (medians), ``bounds.csv`` and ``planner.txt`` (what is printed). FOLDER may be left out
+where the environment variable HETEROTASK_INSTANCES names it. One process, one plan at a time.
+
+``--classes random,pipeline`` takes only classes that begin so. Classes of ``nb>=30`` have ``--long-budget`` seconds.
+Planners that are deterministic are run once. The portfolio does not use CP-SAT unless ``--cpsat`` is given. Pipelines
+are also planned on their CPUs and on their GPUs alone (``portfolio on cpus``, ``portfolio on gpus``). Files whose tasks
+do not stand in program order (workflow traces) are sorted first. ``--checker PROGRAM`` has every plan judged by
+``python PROGRAM INSTANCE PLAN``. ``--whatif`` prints instead what limits each instance: by how much free transfers,
+infinite memory, twice the devices and links without latency would shorten the portfolio's plan.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -18,18 +26,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from heterotask_core.errors import InfeasiblePlanError, InstanceError, MissingExtraError
-from heterotask_core.planning.base import Budget
-from heterotask_core.planning.instance import instance_to_problem, read_instance
+from heterotask_core.planning.base import Budget, Planner
+from heterotask_core.planning.bounds import bounds
+from heterotask_core.planning.instance import instance_to_problem
+from heterotask_core.planning.instance_export import sort_tasks
+from heterotask_core.planning.json_file import load_json
 from heterotask_core.planning.plan_file import write_plan
+from heterotask_core.planning.portfolio import PORTFOLIO, PortfolioPlanner
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.registry import PLANNERS, planner
+from heterotask_core.planning.restricted import restrict
+from heterotask_core.planning.whatif import CHANGES, gains
 
 RUNS = {
     "instance": pl.String, "kind": pl.String, "tasks": pl.Int64, "devices": pl.Int64, "planner": pl.String,
@@ -38,9 +53,28 @@ RUNS = {
 }  # fmt: skip
 """A row a run; ``fault`` says why there is no makespan, or what the checker found."""
 
-RATIOS = ("peft", "starpu", "dmdas", "bound", "optimum", "unlimited")
-"""Columns ``/ NAME``: makespan over PEFT's, over the best of StarPU's ``nocost`` schedulers, over its ``dmdas``, over
-the lower bound, over the proven optimum, and over the same planner's makespan without the memory limit."""
+RATIOS = ("peft", "list", "starpu", "dmdas", "area", "bound", "optimum", "unlimited")
+"""Columns ``/ NAME``: makespan over PEFT's, over the best list schedule, over the best of StarPU's ``nocost``
+schedulers, over its ``dmdas``, over the larger of critical path and area bound, over the best lower bound, over the
+proven optimum, and over the same planner's makespan without the memory limit."""
+LISTS = ("peft", "heft", "cpop", "lookahead", "peft-link", "peft-area", "heft-oct", "restricted")
+"""List schedulers."""
+SEEDED = ("portfolio", "cpsat")
+"""Planners that look at budget and seed, by the beginning of their names."""
+BOUNDS = ("critical path", "area", "mixed", "phases", "combined")
+BOUND_S = 10.0
+"""Seconds for the combined bound of an instance."""
+FIGURES = (
+    ("random", "peft", 0.80, 0.95),
+    ("small", "optimum", 1.02, None),
+    ("starpu nb<=10", "starpu", 0.75, None),
+    ("starpu nb=20", "starpu", 0.93, 1.00),
+    ("starpu nb>=30", "starpu", 0.97, 1.02),
+    ("wf", "area", 1.02, None),
+    ("pipeline", "list", 1.00, None),
+    ("starpu mem25", "unlimited", 1.30, 1.30),
+)
+"""What the portfolio is to reach: class, ratio, largest geometric mean, largest of all."""
 
 
 def kind_of(name: str) -> str:
@@ -73,15 +107,41 @@ def references(problem: Problem) -> dict[str, float]:
     return found
 
 
-def run(path: Path, problem: Problem, name: str, budget: Budget, checker: Path | None) -> dict[str, Any]:
-    """Plan once and return the row of the run."""
+def read_sorted(path: Path) -> tuple[Problem, dict[str, Any] | None]:
+    """Return the problem of a file, and the sorted document where its tasks are not in program order."""
+    document = load_json(path)
+    try:
+        return instance_to_problem(document), None
+    except InstanceError as fault:
+        if "stand in program order" not in str(fault):
+            raise InstanceError(f"{path}: {fault}") from None
+    ordered = sort_tasks(document)
+    return instance_to_problem(ordered), ordered
+
+
+def entrants(
+    names: Iterable[str], problem: Problem, kind: str, *, cpsat: bool
+) -> Iterator[tuple[str, Planner, Problem]]:
+    """Yield (name, planner, what it plans): the planners of that name, and the portfolio on CPUs and on GPUs alone."""
+    portfolio = PORTFOLIO if cpsat else PortfolioPlanner(exact=False)
+    for name in names:
+        if name == "cpsat" and not cpsat:
+            continue
+        yield name, portfolio if name == "portfolio" else planner(name), problem
+    if kind == "pipeline" and "portfolio" in names:
+        gpu = np.array([k in ("cuda", "gpu", "opencl") for k in problem.device_kinds])
+        yield "portfolio on cpus", portfolio, restrict(problem, ~gpu)
+        yield "portfolio on gpus", portfolio, restrict(problem, gpu)
+
+
+def run(path: Path, problem: Problem, name: str, by: Planner, budget: Budget, checker: Path | None) -> dict[str, Any]:
+    """Plan once and return the row of the run; ``path``: the file that the checker reads."""
     row: dict[str, Any] = dict.fromkeys(RUNS)
-    instance = path.name.removesuffix(".gz").removesuffix(".json")
-    row.update(instance=instance, kind=kind_of(instance), tasks=problem.n_tasks, devices=problem.n_devices)
+    row.update(instance=problem.name, kind=kind_of(problem.name), tasks=problem.n_tasks, devices=problem.n_devices)
     row.update(planner=name, seed=budget.seed, fault="")
     began = time.perf_counter()
     try:
-        schedule = planner(name).plan(problem, budget=budget)
+        schedule = by.plan(problem, budget=budget)
     except (InfeasiblePlanError, MissingExtraError) as error:
         return row | {"planning_s": time.perf_counter() - began, "fault": str(error)}
     row.update(
@@ -111,13 +171,17 @@ def medians(runs: pl.DataFrame, known: dict[str, dict[str, float]]) -> pl.DataFr
         pl.col("fault").filter(pl.col("fault") != "").first().fill_null(""),
     )
     makespan = {(r["instance"], r["planner"]): r["makespan_s"] for r in table.iter_rows(named=True)}
-    bound = {r["instance"]: r["bound"] for r in table.group_by("instance").agg(bound=pl.max("bound_s")).to_dicts()}
+    # What is planned on some devices only has another bound.
+    whole = table.filter(~pl.col("planner").str.contains(" on "))
+    bound = {r["instance"]: r["bound"] for r in whole.group_by("instance").agg(bound=pl.max("bound_s")).to_dicts()}
     rows = []
     for row in table.to_dicts():
         name, by = row["instance"], row["planner"]
         against: dict[str, float | None] = {**known[name]}
         against["peft"] = makespan.get((name, "peft"))
-        against["bound"] = bound[name] or None
+        listed = [makespan[name, x] for x in LISTS if makespan.get((name, x)) is not None]
+        against["list"] = min(listed, default=None)
+        against["bound"] = max(bound.get(name) or 0.0, against.get("bound") or 0.0) or None
         base = re.sub(r"-mem\d+$", "", name)
         if base != name:
             against["unlimited"] = makespan.get((base, by))
@@ -154,17 +218,64 @@ def lines(table: pl.DataFrame, kinds: pl.DataFrame) -> Iterable[str]:
         )
     yield ""
     yield "geometric means (worst)"
-    yield f"{'class':18} {'planner':18} {'n':>3}" + "".join(f"{'/' + k:>16}" for k in RATIOS) + "  planning_s  faults"
+    yield f"{'class':18} {'planner':18} {'n':>3}" + "".join(f"{'/' + k:>17}" for k in RATIOS) + "  planning_s  faults"
     for r in kinds.sort("kind", maintain_order=True).iter_rows(named=True):
         yield (
             f"{r['kind']:18} {r['planner']:18} {r['instances']:3}"
             + "".join(
                 _figure(r[f"/ {k}"], "8.3f")
-                + (f" {'(' + format(r[f'max / {k}'], '.3f') + ')':>7}" if r[f"/ {k}"] else " " * 8)
+                + (f" {'(' + format(r[f'max / {k}'], '.3f') + ')':>8}" if r[f"/ {k}"] else " " * 9)
                 for k in RATIOS
             )
             + f" {_figure(r['planning_s'], '11.3f')} {r['faults']:7}"
         )
+
+
+def reached(kinds: pl.DataFrame) -> Iterable[str]:
+    """Yield the portfolio's class means against the figures that it is to reach."""
+    yield "figures"
+    found = {(r["kind"], r["planner"]): r for r in kinds.to_dicts()}
+    for kind, ratio, mean, worst in FIGURES:
+        row = found.get((kind, "portfolio"))
+        if row is None or row[f"/ {ratio}"] is None:
+            continue
+        is_mean, is_worst = row[f"/ {ratio}"], row[f"max / {ratio}"]
+        holds = is_mean <= mean and (worst is None or is_worst <= worst)
+        limit = f"{mean:.2f}" + ("" if worst is None else f", none above {worst:.2f}")
+        yield f"{kind:18} / {ratio:10} {is_mean:.3f} (worst {is_worst:.3f}) of {limit}: {'yes' if holds else 'no'}"
+
+
+def by_size(table: pl.DataFrame) -> Iterable[str]:
+    """Yield planning time against size, a line an instance, for the planners that take no budget."""
+    names = [n for n in table["planner"].unique(maintain_order=True) if not n.startswith(SEEDED)]
+    yield "planning time in ms by size"
+    yield f"{'tasks':>6} {'devices':>7} {'instance':48}" + "".join(f"{n:>12}" for n in names)
+    took = {(r["instance"], r["planner"]): r["planning_s"] for r in table.iter_rows(named=True)}
+    for r in (
+        table.group_by("instance").agg(pl.first("tasks", "devices")).sort("tasks", "devices", "instance").to_dicts()
+    ):
+        times = [took.get((r["instance"], n)) for n in names]
+        yield f"{r['tasks']:6} {r['devices']:7} {r['instance']:48}" + "".join(
+            _figure(None if t is None else 1e3 * t, "12.1f") for t in times
+        )
+
+
+def bound_lines(found: pl.DataFrame) -> Iterable[str]:
+    """Yield the lower bounds, a line an instance."""
+    names = [c for c in found.columns if c != "instance"]
+    yield "lower bounds in seconds"
+    yield f"{'instance':48}" + "".join(f"{n:>15}" for n in names)
+    for r in found.iter_rows(named=True):
+        yield f"{r['instance']:48}" + "".join(_figure(r[n], "15.6g") for n in names)
+
+
+def limits(problem: Problem, budget: Budget) -> str:
+    """Return the line that says by what share each change of the problem would shorten the portfolio's plan."""
+    by = PortfolioPlanner(exact=False)
+    schedule = by.plan(problem, budget=budget)
+    gained = {g.what: g.gain for g in gains(problem, schedule, by, budget)}
+    shares = "".join(_figure(100 * gained[what] if what in gained else None, "20.1f") for what in CHANGES)
+    return f"{problem.name:48} {schedule.makespan_s:12.6g} {schedule.lower_bound_s:12.6g}{shares}"
 
 
 def _figure(value: float | None, form: str) -> str:
@@ -201,9 +312,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("HETEROTASK_INSTANCES"))
     parser.add_argument("--planners", default=",".join(PLANNERS), help="comma-separated names")
     parser.add_argument("--time-budget", type=float, help="seconds a plan")
+    parser.add_argument("--long-budget", type=float, help="seconds a plan of nb>=30 (default 6 × --time-budget)")
     parser.add_argument("--evaluations", type=int, help="search budget a plan (default 200 without --time-budget)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--match", default="*.json*", help="which files of the folder")
+    parser.add_argument("--classes", default="", help="comma-separated beginnings of classes, e.g. random,starpu nb=20")
+    parser.add_argument("--cpsat", action="store_true", help="use CP-SAT, alone and in the portfolio")
+    parser.add_argument("--whatif", action="store_true", help="print what limits each instance, and nothing else")
     parser.add_argument("--out", type=Path, help="folder for the tables")
     parser.add_argument("--checker", type=Path, help="program that judges a plan")
     options = parser.parse_args()
@@ -212,31 +327,65 @@ def main() -> None:
     if options.evaluations is None and options.time_budget is None:
         options.evaluations = 200
     names = [n for n in options.planners.split(",") if n]
+    for name in names:
+        planner(name)
+    wanted = tuple(c for c in options.classes.split(",") if c)
     warm_up(names)
     rows: list[dict[str, Any]] = []
     known: dict[str, dict[str, float]] = {}
+    bound_rows: list[dict[str, Any]] = []
+    if options.whatif:
+        head = "".join(f"{what + ' %':>20}" for what in CHANGES)
+        print(f"{'instance':48} {'makespan_s':>12} {'bound_s':>12}{head}")
     for path in sorted(Path(options.folder).glob(options.match)):
+        if wanted and not kind_of(path.name.removesuffix(".gz").removesuffix(".json")).startswith(wanted):
+            continue
         try:
-            problem = read_instance(path)
+            problem, ordered = read_sorted(path)
         except InstanceError as error:
             print(f"left out: {error}", file=sys.stderr)
             continue
-        for name in names:
-            budgets = [Budget(options.evaluations, options.time_budget, seed) for seed in range(options.seeds)]
-            done = [run(path, problem, name, budget, options.checker) for budget in budgets]
-            known[done[0]["instance"]] = references(problem)
-            rows += done
-            spans = [r["makespan_s"] for r in done if r["makespan_s"] is not None]
-            shown = f"{statistics.median(spans):.6g} s" if spans else done[0]["fault"]
-            print(f"{path.name} {name}: {shown}", file=sys.stderr, flush=True)
+        name = path.name.removesuffix(".gz").removesuffix(".json")
+        object.__setattr__(problem, "name", name)
+        kind = kind_of(name)
+        time_s = options.time_budget
+        if time_s is not None and "nb>=30" in kind:
+            time_s = options.long_budget or 6 * time_s
+        if options.whatif:
+            print(limits(problem, Budget(options.evaluations, time_s)), flush=True)
+            continue
+        known[name] = references(problem)
+        with tempfile.TemporaryDirectory() as folder:
+            file = path
+            if ordered is not None:
+                file = Path(folder) / f"{name}.json"
+                file.write_text(json.dumps(ordered))
+            for by, entrant, planned in entrants(names, problem, kind, cpsat=options.cpsat):
+                seeds = range(options.seeds) if by.startswith(SEEDED) else range(1)
+                budgets = [Budget(options.evaluations, time_s, seed) for seed in seeds]
+                done = [run(file, planned, by, entrant, budget, options.checker) for budget in budgets]
+                rows += done
+                spans = [r["makespan_s"] for r in done if r["makespan_s"] is not None]
+                shown = f"{statistics.median(spans):.6g} s" if spans else done[0]["fault"]
+                print(f"{name} {by}: {shown}", file=sys.stderr, flush=True)
+        parts = bounds(problem, combined_s_limit=BOUND_S)
+        bound_rows.append({"instance": name, **dict.fromkeys(BOUNDS), **parts})
+        known[name]["bound"] = max(parts.values(), default=0.0)
+        known[name]["area"] = max(parts.get("critical path", 0.0), parts.get("area", 0.0))
+    if options.whatif:
+        return
     runs = pl.DataFrame(rows, schema=RUNS)
     table = medians(runs, known)
-    text = "\n".join(lines(table, by_kind(table)))
+    kinds = by_kind(table)
+    found = pl.DataFrame(bound_rows, schema={"instance": pl.String, **dict.fromkeys(BOUNDS, pl.Float64)})
+    parts_ = (lines(table, kinds), bound_lines(found), by_size(table), reached(kinds))
+    text = "\n\n".join("\n".join(part) for part in parts_)
     print(text)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         runs.write_parquet(options.out / "runs.parquet")
         table.write_csv(options.out / "planner.csv")
+        found.write_csv(options.out / "bounds.csv")
         (options.out / "planner.txt").write_text(text + "\n")
 
 

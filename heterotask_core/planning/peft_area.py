@@ -16,7 +16,7 @@ from heterotask_core.planning.listing import Rule, finish_shortest, heft_rule, p
 from heterotask_core.planning.problem import F64, Problem
 from heterotask_core.planning.schedule import Schedule
 
-WEIGHTS = (1.0, 3.0)
+WEIGHTS = (1.0, 3.0, 10.0)
 """How many times the difference is paid."""
 
 
