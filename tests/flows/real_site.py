@@ -107,7 +107,7 @@ class Site:
         self.environment |= {
             "PREFECT_HOME": str(self.home),
             "PATH": f"{BIN}:{os.environ['PATH']}",
-            "PYTHONPATH": str(Path(__file__).parent),
+            "PYTHONPATH": f"{Path(__file__).parent}:{REPOSITORY}",
             "TMPDIR": str(self.jobs),
             "COLUMNS": "200",
             **more,
