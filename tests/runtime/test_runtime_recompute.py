@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hand_program import COUNT, Builder
 from recompute_kernels import FICKLE, STEADY, THRICE
 from runtime_kernels import FILL, STORE, TWICE
+from typer.testing import CliRunner
 
+from heterotask_core import cli, stages
 from heterotask_core.errors import ExecutionError
 from heterotask_core.program.model import LaneKind
 from heterotask_core.runtime.recompute import chosen
 from heterotask_core.runtime.session import Session
+from heterotask_core.stages import Plan, Workflow
+from heterotask_core.store import Store
 
 
 def test_every_nth_op_is_chosen():
     assert chosen(range(10), 0.0) == set()
     assert chosen(range(10), 0.25) == {0, 4, 8}
     assert chosen(range(3), 1.0) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("asked", "share"), [([], 0.0), (["--verify", "0.5"], 0.5)])
+def test_the_commands_option_reaches_the_job(tmp_path, monkeypatch, asked, share):
+    b = _updates(STEADY)
+    workflow = Workflow(SimpleNamespace(name="hand"), None, SimpleNamespace(fingerprint=lambda: "hand"), b.platform)
+    plan = Plan(b.build(), tmp_path / "plan", False, 1.0, 1.0)
+    given = {}
+
+    def execute(*_, **options):
+        given.update(options)
+        raise ExecutionError("enough")
+
+    monkeypatch.setattr(cli, "open_workflow", lambda *_: (workflow, Store(tmp_path / "store")))
+    monkeypatch.setattr(stages, "load_plan", lambda *_: plan)
+    monkeypatch.setattr(stages, "execute", execute)
+    result = CliRunner().invoke(cli.app, ["execute", "hand", "--plan", "somewhere", *asked])
+    assert str(result.exception) == "enough"
+    assert given["verify"] == share
 
 
 def _updates(kernel) -> Builder:
