@@ -10,6 +10,7 @@ import gzip
 import json
 import math
 import os
+import re
 import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -24,6 +25,8 @@ MAX_VALUES = 30_000_000
 MAX_NUMBER = 1e100
 """Largest number; sums and quotients of such numbers are finite."""
 _CHUNK = 1 << 20
+_CONSTANT = re.compile(rb'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)', re.DOTALL)
+"""Strings, which may hold anything, and what is no number."""
 
 
 def load_json(path: Path) -> Any:
@@ -35,7 +38,9 @@ def load_json(path: Path) -> Any:
     path = Path(path)
 
     def constant(name: str) -> NoReturn:
-        raise InstanceError(f"{path}: holds {name}; every number must be finite")
+        at = next((m.start() for m in _CONSTANT.finditer(raw) if m[1]), 0)
+        line, column = raw.count(b"\n", 0, at) + 1, at - raw.rfind(b"\n", 0, at)
+        raise InstanceError(f"{path}: line {line}, column {column}: {name}; every number must be finite")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

@@ -153,8 +153,8 @@ def test_a_missing_route_names_the_task() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("nan.json", b'{"x": NaN}', "holds NaN; every number must be finite"),
-        ("inf.json", b'{"x": -Infinity}', "holds -Infinity"),
+        ("nan.json", b'{"NaN\\"": 1,\n "x": NaN}', "line 2, column 7: NaN; every number must be finite"),
+        ("inf.json", b'{"x": -Infinity}', "line 1, column 7: -Infinity; every number"),
         ("torn.json", b'{"x": ', "not JSON"),
         ("deep.json", b"[" * 100_000, "not JSON"),
         ("bytes.json", b"\xff\xfe\x00", "not JSON"),
