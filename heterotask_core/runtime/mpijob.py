@@ -34,6 +34,7 @@ _LAUNCHER_S = 5.0
 _REPORT_S = 6.0
 """How long the agents have to say what their lanes were doing then."""
 _LONGEST_GAP_S = 0.5
+_HEARD_S = 1.0
 _COMPUTES = 0.02
 """Share of a core that a rank has at least, even beside much other load, while it computes."""
 
@@ -191,7 +192,8 @@ class MpiJob:
         )
         computed_s = sum(state.computed_s for state in agents.values())
         if self.running and moved == self._moved:
-            self._idle_s += gap_s
+            # Of a node that is not heard nobody knows whether anything moves there.
+            self._idle_s += gap_s if all(state.silent_s < _HEARD_S for state in agents.values()) else 0.0
         else:
             self._idle_s, self._computed_s = 0.0, computed_s
         self._moved = moved

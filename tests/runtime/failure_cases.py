@@ -119,8 +119,8 @@ CASES = {
         ),
         Case(
             "agent_stopped",
-            k.FOREVER,
-            ("rank 2 (agent, node 'n1') has been silent for", WAS, FOREVER, PRINTED),
+            k.SPINS,
+            ("rank 2 (agent, node 'n1') has been silent for", WAS, "'spins1' (variant 'plain'", PRINTED),
             _kill(2, signal.SIGSTOP),
             hangs=True,
         ),

@@ -57,6 +57,13 @@ def forever(input, output, started):
         time.sleep(3600)
 
 
+def spins(input, output, started):
+    """Never return, but use the core: no watchdog minds for a while."""
+    _begin(started, output)
+    while True:
+        output[0] += 1.0
+
+
 def wrong_shape(input, output, started):
     _begin(started, output)
     output[:] = np.zeros(output.size + 1)
@@ -91,11 +98,12 @@ FAILING = {
         stops,
         holds_gil,
         forever,
+        spins,
         wrong_shape,
         fills_disk,
         nearly_fills_disk,
     )
 }
 RAISES, EXITS, KILLED, CRASHES, STOPS = (FAILING[n] for n in ("raises", "exits", "killed", "crashes", "stops"))
-HOLDS_GIL, FOREVER, WRONG_SHAPE = (FAILING[n] for n in ("holds_gil", "forever", "wrong_shape"))
+HOLDS_GIL, FOREVER, SPINS, WRONG_SHAPE = (FAILING[n] for n in ("holds_gil", "forever", "spins", "wrong_shape"))
 FILLS_DISK, NEARLY_FILLS_DISK = (FAILING[n] for n in ("fills_disk", "nearly_fills_disk"))

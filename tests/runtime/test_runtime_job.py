@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -172,29 +173,28 @@ _PTRACE_SEIZE = 0x4206
 
 
 def test_no_alarm_while_a_debugger_holds_a_rank(tmp_path, monkeypatch):
-    """A rank that never moves is traced for longer than the limit; the alarm comes once the debugger has gone."""
+    """A rank that never moves is traced for four times the limit, and what ends it then is no watchdog."""
     monkeypatch.setattr(job, "STALL_MIN_S", 0.7)
-    gone = threading.Event()
+    given_up = threading.Event()
 
-    def debugger() -> None:
+    def debug() -> None:
         _wait_until((tmp_path / "pid").exists, "the task has not started", 60)
         rank = int((tmp_path / "pid").read_text())
         assert ctypes.CDLL(None, use_errno=True).ptrace(_PTRACE_SEIZE, rank, None, None) == 0
-        # A thread that ends lets go of what it traces.
-        gone.wait(2.5)
-        gone.set()
+        if not given_up.wait(3.0):
+            os.kill(rank, signal.SIGKILL)
 
     b = Builder([("c0", "cpu", "n0")])
     b.task("c0", HANG, {"output": b.slot("n0")}, params={"path": {"output": "pid"}})
-    thread = threading.Thread(target=debugger)
-    thread.start()
+    # What a thread traces is let go when it ends.
+    debugger = threading.Thread(target=debug)
+    debugger.start()
     try:
-        with pytest.raises(ExecutionError, match="no progress for 1 s"):
+        with pytest.raises(ExecutionError, match=r"rank 1 \(device 'c0', node 'n0'\) running task 'hang0' .* was "):
             execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
-        assert gone.is_set()
     finally:
-        gone.set()
-        thread.join()
+        given_up.set()
+        debugger.join()
 
 
 def test_a_rank_that_computes_may_take_longer_in_the_first_pass_only(tmp_path, monkeypatch):
