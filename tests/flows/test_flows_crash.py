@@ -81,17 +81,22 @@ def test_a_killed_flow_process_leaves_nothing_and_a_crashed_run(site, underway, 
     next_starts()
 
 
-@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
-def test_a_dead_worker_is_set_right(site, underway, next_starts, how):
+@pytest.mark.parametrize(
+    ("how", "mend"), [pytest.param(signal.SIGTERM, "deploy", marks=pytest.mark.slow), (signal.SIGKILL, "reconcile")]
+)
+def test_a_dead_worker_is_set_right(site, underway, next_starts, how, mend):
     flow, worker = site.flow_process(underway.run), site.pid("worker")
     os.kill(worker, how)
     until(lambda: has_ended(worker), "end of the worker")
     assert_gone(site, underway)
     until(lambda: has_ended(flow), "end of the flow process")
-    site.check("heterotask", "reconcile")
+    if mend == "deploy":
+        site.deploy()
+    else:
+        site.check("heterotask", "reconcile")
+        site.restart("worker")
     assert site.state(underway.run)[0] in {"CRASHED", "CANCELLED"}
     assert site.check("heterotask", "reconcile").strip() == "nothing to set right"
-    site.deploy()
     next_starts()
 
 
@@ -114,7 +119,7 @@ def test_a_server_that_restarts_does_not_disturb_a_run(site):
     server = site.pid("server")
     os.kill(server, signal.SIGKILL)
     until(lambda: has_ended(server), "end of the server")
-    site.deploy()
+    site.restart("server")
     assert site.ended(run) == "COMPLETED"
     assert site.ranks() == []
 
