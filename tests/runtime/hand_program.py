@@ -21,8 +21,8 @@ def make_platform(devices, hosts=None):
         nodes=tuple(Node(n, (hosts or {}).get(n, "localhost")) for n in nodes),
         memories=tuple(memories),
         devices=tuple(
-            Device(name, kind, node, node if kind == "cpu" else name, "test", core_ids=(0,))
-            for name, kind, node in devices
+            Device(name, kind, node, node if kind == "cpu" else name, "test", core_ids=(i % 2,))
+            for i, (name, kind, node) in enumerate(devices)
         ),
         links=(),
     )
