@@ -29,6 +29,7 @@ from heterotask_core.planning.placing import (
     workspace,
 )
 from heterotask_core.planning.problem import F64, I32
+from heterotask_core.planning.raw import addresses, inner
 from heterotask_core.planning.view import MAX_HOPS, Arrays, arrays, edges
 
 __all__ = ["MAX_HOPS", "Arrays", "Placed", "arrays", "decode", "edges"]
@@ -55,12 +56,12 @@ class Placed(NamedTuple):
     order: I32
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _sooner(priority, a, b):  # type: ignore[no-untyped-def]
     return priority[a] > priority[b] or (priority[a] == priority[b] and a < b)
 
 
-@nb.njit(cache=True)
+@inner
 def push(heap, n, priority, task):  # type: ignore[no-untyped-def]
     """Add a task to a heap of ``n`` tasks, highest priority (then lowest index) on top."""
     at = n
@@ -73,7 +74,7 @@ def push(heap, n, priority, task):  # type: ignore[no-untyped-def]
     heap[at] = task
 
 
-@nb.njit(cache=True)
+@inner
 def pop(heap, n, priority):  # type: ignore[no-untyped-def]
     """Take the top off a heap of ``n`` tasks."""
     top, task = heap[0], heap[n - 1]
@@ -93,7 +94,7 @@ def pop(heap, n, priority):  # type: ignore[no-untyped-def]
     return top
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _least_ends(a, w, task, after, bias, columns, column):  # type: ignore[no-untyped-def]
     """Set ``least_s`` to a lower bound of finish + bias in each memory; return the memory of the smallest, or −1."""
     least_arrivals(a, w, task, after)
@@ -122,7 +123,7 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
     n = a.n_tasks
     columns = bias.shape[1]
     reset(a, w)
-    n_ready, placed, makespan = 0, 0, 0.0
+    n_ready, placed, makespan = np.int64(0), 0, 0.0
     for t in range(n):
         w.waiting[t] = a.n_predecessors[t]
         if w.waiting[t] == 0:
@@ -134,9 +135,9 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
         after = 0.0
         for k in range(a.after_ptr[t], a.after_ptr[t + 1]):
             after = max(after, finish_s[a.after_tasks[k]])
-        best, best_start, best_finish, best_device = np.inf, 0.0, 0.0, -1
+        best, best_start, best_finish, best_device = np.inf, 0.0, 0.0, np.int64(-1)
         # The planned moves of the best device lie at [0, kept), those being tried behind them.
-        kept = 0
+        kept = np.int64(0)
         low, high, likely = 0, a.n_memories, -1
         if forced[t] >= 0:
             low = a.device_memory[forced[t]]
@@ -152,7 +153,7 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
             w.used[2] = kept
             chosen = False
             for i in range(a.memory_ptr[memory], a.memory_ptr[memory + 1]):
-                p = a.memory_devices[i]
+                p = np.int64(a.memory_devices[i])
                 cost = a.cost_s[a.task_class[t] * a.n_devices + p]
                 if not cost < np.inf or (forced[t] >= 0 and forced[t] != p):
                     continue
@@ -183,14 +184,14 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
                 kept = moves
         if best_device < 0:
             return t, makespan
-        if not carry_out(a, w, 0, kept) or not occupy(a, w, t, best_device, best_start, best_finish):
+        if not carry_out(a, w, np.int64(0), kept) or not occupy(a, w, t, best_device, best_start, best_finish):
             return OVERFLOW, makespan
         device[t], start_s[t], finish_s[t] = best_device, best_start, best_finish
         order[placed] = t
         placed += 1
         makespan = max(makespan, best_finish)
         for k in range(a.edge_ptr[t], a.edge_ptr[t + 1]):
-            successor = a.edge_target[k]
+            successor = np.int64(a.edge_target[k])
             w.waiting[successor] -= 1
             if w.waiting[successor] == 0:
                 push(w.heap, n_ready, priority, successor)
@@ -211,11 +212,11 @@ def decode(a: Arrays, priority: F64, bias: F64, forced: I32) -> Placed:
     """
     n, devices = a.n_tasks, a.n_devices
     column = np.arange(devices, dtype=np.int32) if bias.shape[1] == devices else a.memory_class
-    w = workspace(a)
+    w, view = workspace(a), addresses(a)
     while True:
         device, start_s, finish_s = np.full(n, -1, np.int32), np.zeros(n), np.zeros(n)
         order = np.zeros(n, np.int32)
-        failed, makespan = _pass(a, w, priority, bias, column, forced, device, start_s, finish_s, order)
+        failed, makespan = _pass(view, addresses(w), priority, bias, column, forced, device, start_s, finish_s, order)
         if failed != OVERFLOW:
             break
         w = workspace(a, room=4 * w.room, moves=2 * w.max_moves)

@@ -27,11 +27,12 @@ from heterotask_core.planning.placing import (
     workspace,
 )
 from heterotask_core.planning.problem import I32, Problem
+from heterotask_core.planning.raw import addresses, inner
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.view import Arrays
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _source_s(a, w, regime, latency_s, per_byte_s, version, memory):  # type: ignore[no-untyped-def]
     """When a version could be in a memory if its links were free; −1 if nobody has made it yet."""
     c = w.copy_head[version]
@@ -54,12 +55,12 @@ def _pass(  # type: ignore[no-untyped-def]
     n_devices = a.n_devices
     reset(a, w)
     longest = 1
-    for t in range(a.n_tasks):
-        longest = max(longest, children_ptr[t + 1] - children_ptr[t])
+    for k in range(a.n_tasks):
+        longest = max(longest, children_ptr[k + 1] - children_ptr[k])
     held_device, held_start, held_finish = np.empty(longest, np.int64), np.empty(longest), np.empty(longest)
     arrival = np.empty(a.n_memories)
     for at in range(len(order)):
-        t = order[at]
+        t = np.int64(order[at])
         after = 0.0
         for k in range(a.after_ptr[t], a.after_ptr[t + 1]):
             after = max(after, finish_s[a.after_tasks[k]])
@@ -68,12 +69,14 @@ def _pass(  # type: ignore[no-untyped-def]
             cost = a.cost_s[a.task_class[t] * n_devices + p]
             if not cost < np.inf:
                 continue
-            memory = a.device_memory[p]
+            memory = np.int64(a.device_memory[p])
             w.used[2] = 0
-            since = inputs_arrive(a, w, t, memory, after, 0)
+            since = inputs_arrive(a, w, t, memory, after, np.int64(0))
             if since == np.inf:
                 continue
-            begin = gap_around(a, w, a.device_lanes, a.device_lane_ptr[p], a.device_lane_ptr[p + 1], since, cost, 0)
+            begin = gap_around(
+                a, w, a.device_lanes, a.device_lane_ptr[p], a.device_lane_ptr[p + 1], since, cost, np.int64(0)
+            )
             end = begin + cost
             held_device[0], latest, n_held = p, end, 0
             for k in range(children_ptr[t], children_ptr[t + 1]):
@@ -85,7 +88,7 @@ def _pass(  # type: ignore[no-untyped-def]
                 for m in range(a.n_memories):
                     arrival[m] = ready
                     for i in range(a.input_ptr[j], a.input_ptr[j + 1]):
-                        v = a.input_versions[i]
+                        v = np.int64(a.input_versions[i])
                         if producer[v] == t:
                             r = regime[v]
                             there = end + (latency_s[r, memory, m] + a.version_size[v] * per_byte_s[r, memory, m])
@@ -124,10 +127,10 @@ def _pass(  # type: ignore[no-untyped-def]
             return t
         w.used[2] = 0
         cost = a.cost_s[a.task_class[t] * n_devices + best_device]
-        since = inputs_arrive(a, w, t, a.device_memory[best_device], after, 0)
+        since = inputs_arrive(a, w, t, np.int64(a.device_memory[best_device]), after, np.int64(0))
         first, last = a.device_lane_ptr[best_device], a.device_lane_ptr[best_device + 1]
-        begin = gap_around(a, w, a.device_lanes, first, last, since, cost, 0)
-        if not carry_out(a, w, 0, w.used[2]) or not occupy(a, w, t, best_device, begin, begin + cost):
+        begin = gap_around(a, w, a.device_lanes, first, last, since, cost, np.int64(0))
+        if not carry_out(a, w, np.int64(0), w.used[2]) or not occupy(a, w, t, best_device, begin, begin + cost):
             return -2
         device[t], start_s[t], finish_s[t] = best_device, begin, begin + cost
     return -1
@@ -154,8 +157,8 @@ def lookahead_rule(problem: Problem, view: Arrays) -> Rule:
         device = np.full(n, -1, np.int32)
         start_s, finish_s = np.zeros(n), np.zeros(n)
         failed = _pass(
-            view, work, order, pointer, children, regime, routes.latency_s, routes.seconds_per_byte, share,
-            problem.version_producer, start_s, finish_s, device,
+            addresses(view), addresses(work), order, pointer, children, regime, routes.latency_s,
+            routes.seconds_per_byte, share, problem.version_producer, start_s, finish_s, device,
         )  # fmt: skip
         if failed != -2:
             break

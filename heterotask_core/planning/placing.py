@@ -1,7 +1,7 @@
 """Placing one task or one copy: the compiled steps that list scheduling and search share (Numba).
 
-Inside, arrays are bare pointers (:func:`raw_view`, :func:`raw_workspace`): counting references to fifty arrays
-took most of the time of a pass. So nothing checks an index here, and two-dimensional arrays are indexed flat.
+Inside, arrays are bare pointers (:mod:`~heterotask_core.planning.raw`). Arguments are int64 though arrays are int32:
+each mixture of the two would be compiled anew, and so would a constant, which has a type of its own at first.
 
 Lane ``l`` is busy in ``lane_length[l]`` sorted intervals from index ``l * room`` on. The copies of a version form
 a list from ``copy_head`` through ``copy_next``, latest first.
@@ -9,14 +9,12 @@ a list from ``copy_head`` through ``copy_next``, latest first.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba as nb
 import numpy as np
-from numba.core import types
-from numba.extending import intrinsic
 
 from heterotask_core.planning.problem import F64, I32, I64
+from heterotask_core.planning.raw import inner, opener
 from heterotask_core.planning.view import MAX_HOPS, Arrays
 
 FIRST_ROOM = 256
@@ -55,7 +53,7 @@ class Workspace(NamedTuple):
     least_s: F64
     """(M,) of :func:`least_ends`; reach_s likewise."""
     reach_s: F64
-    heap: I32
+    heap: I64
     waiting: I32
 
 
@@ -92,58 +90,16 @@ def workspace(a: Arrays, room: int = FIRST_ROOM, moves: int = 0) -> Workspace:
         known_s=np.empty(a.n_memories, f64),
         least_s=np.empty(a.n_memories, f64),
         reach_s=np.empty(a.n_memories, f64),
-        heap=np.empty(a.n_tasks, i32),
+        heap=np.empty(a.n_tasks, np.int64),
         waiting=np.empty(a.n_tasks, i32),
     )
 
 
-@intrinsic
-def _pointer(context, array):  # type: ignore[no-untyped-def]
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
-
-    return types.CPointer(array.dtype)(array), generate  # type: ignore[no-untyped-call]
+raw_view, raw_workspace = opener(Arrays), opener(Workspace)
+"""For compiled code: addresses of :class:`Arrays`, :class:`Workspace` → the same, pointers in the place of arrays."""
 
 
-pointer: Any = _pointer
-"""Returns the address of a C-contiguous array's first item as a typed pointer."""
-
-
-@nb.njit(cache=True, forceinline=True)
-def raw_view(a):  # type: ignore[no-untyped-def]
-    """Return :class:`Arrays` with pointers in the place of arrays."""
-    return Arrays(
-        a.contention, a.n_tasks, a.n_devices, a.n_memories, a.n_versions,
-        pointer(a.cost_s), pointer(a.task_class), pointer(a.device_memory),
-        pointer(a.device_lane_ptr), pointer(a.device_lanes), a.n_lanes,
-        pointer(a.source_ptr), pointer(a.source_links), pointer(a.link_source), pointer(a.link_target),
-        pointer(a.latency_s), pointer(a.bandwidth), pointer(a.link_lane_ptr), pointer(a.link_lanes),
-        pointer(a.least_latency_s), pointer(a.least_seconds_per_byte), pointer(a.version_size),
-        pointer(a.home_ptr), pointer(a.home_memories), pointer(a.final_memory),
-        pointer(a.input_ptr), pointer(a.input_versions), pointer(a.output_ptr), pointer(a.output_versions),
-        pointer(a.edge_ptr), pointer(a.edge_target), pointer(a.n_predecessors),
-        pointer(a.after_ptr), pointer(a.after_tasks), pointer(a.direct_link), pointer(a.next_link),
-        pointer(a.memory_ptr), pointer(a.memory_devices), pointer(a.memory_class),
-        pointer(a.least_hold_s), a.mixed_lanes,
-    )  # fmt: skip
-
-
-@nb.njit(cache=True, forceinline=True)
-def raw_workspace(w):  # type: ignore[no-untyped-def]
-    """Return :class:`Workspace` with pointers in the place of arrays."""
-    return Workspace(
-        w.room, w.max_moves, pointer(w.lane_length), pointer(w.busy_start), pointer(w.busy_finish), pointer(w.used),
-        pointer(w.copy_head), pointer(w.copy_next), pointer(w.copy_memory), pointer(w.copy_s),
-        pointer(w.move_version), pointer(w.move_link), pointer(w.move_start), pointer(w.move_finish),
-        pointer(w.plan_version), pointer(w.plan_link), pointer(w.plan_start), pointer(w.plan_finish),
-        pointer(w.label_s), pointer(w.begin_s), pointer(w.via), pointer(w.origin),
-        pointer(w.known_s), pointer(w.least_s), pointer(w.reach_s),
-        pointer(w.heap), pointer(w.waiting),
-    )  # fmt: skip
-
-
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _free_from(w, lane, t, duration):  # type: ignore[no-untyped-def]
     """Return the earliest start from ``t`` on that is free on one lane."""
     n = w.lane_length[lane]
@@ -164,7 +120,7 @@ def _free_from(w, lane, t, duration):  # type: ignore[no-untyped-def]
     return t
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def gap(w, lanes, first, last, t, duration):  # type: ignore[no-untyped-def]
     """Return the earliest start from ``t`` on that is free on ``lanes[first:last]``."""
     if duration <= 0.0 or first == last:
@@ -178,7 +134,7 @@ def gap(w, lanes, first, last, t, duration):  # type: ignore[no-untyped-def]
     return t
 
 
-@nb.njit(cache=True)
+@inner
 def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
     """Do as :func:`gap`, around the planned moves from ``first_plan`` on too."""
     while True:
@@ -198,7 +154,7 @@ def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: igno
         t = w.plan_finish[h - 1]
 
 
-@nb.njit(cache=True)
+@inner
 def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
     """Reserve an interval of a lane; intervals with nothing usable between them become one. False: no room."""
     if finish <= start:
@@ -237,7 +193,7 @@ def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
     return True
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def copy_time(w, version, memory):  # type: ignore[no-untyped-def]
     """Return when the version is in the memory, infinite if it is not on its way there."""
     c = w.copy_head[version]
@@ -248,7 +204,7 @@ def copy_time(w, version, memory):  # type: ignore[no-untyped-def]
     return np.inf
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def add_copy(w, version, memory, time_s):  # type: ignore[no-untyped-def]
     """Note a copy of the version."""
     c = w.used[0]
@@ -259,7 +215,7 @@ def add_copy(w, version, memory, time_s):  # type: ignore[no-untyped-def]
     w.used[0] = c + 1
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def reset(a, w):  # type: ignore[no-untyped-def]
     """Empty the workspace: free lanes, home copies only."""
     for lane in range(a.n_lanes):
@@ -270,10 +226,10 @@ def reset(a, w):  # type: ignore[no-untyped-def]
     for v in range(a.n_versions):
         w.copy_head[v] = -1
         for k in range(a.home_ptr[v], a.home_ptr[v + 1]):
-            add_copy(w, v, a.home_memories[k], 0.0)
+            add_copy(w, v, np.int64(a.home_memories[k]), 0.0)
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _plan_hop(w, at, version, link, start, finish):  # type: ignore[no-untyped-def]
     w.plan_version[at] = version
     w.plan_link[at] = link
@@ -281,12 +237,12 @@ def _plan_hop(w, at, version, link, start, finish):  # type: ignore[no-untyped-d
     w.plan_finish[at] = finish
 
 
-@nb.njit(cache=True)
+@inner
 def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Return (arrival, start, link) of the earliest single hop (tie: lower source); link −1 if there is none."""
     n = a.n_memories
     size = a.version_size[version]
-    best, best_source, best_start, best_link = np.inf, n, 0.0, -1
+    best, best_source, best_start, best_link = np.inf, n, 0.0, np.int64(-1)
     c = w.copy_head[version]
     while c >= 0:
         source = w.copy_memory[c]
@@ -306,7 +262,7 @@ def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     return best, best_start, best_link
 
 
-@nb.njit(cache=True)
+@inner
 def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Do as :func:`route` with single hops only."""
     best, start, link = _direct(a, w, version, memory, first_plan)
@@ -316,7 +272,7 @@ def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-
     return best
 
 
-@nb.njit(cache=True)
+@inner
 def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Plan the earliest route of a version to a memory that has none; return its arrival, infinite without one.
 
@@ -352,7 +308,7 @@ def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     return best
 
 
-@nb.njit(cache=True)
+@inner
 def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Return when the version would arrive along one cheap route: an upper bound, infinite if that is too long."""
     n = a.n_memories
@@ -380,7 +336,7 @@ def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped
     return since if m >= 0 else np.inf
 
 
-@nb.njit(cache=True)
+@inner
 def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
     """Do as :func:`route` over all routes, hop by hop: the general case."""
     n = a.n_memories
@@ -439,18 +395,18 @@ def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def
         m = memory
         for h in range(hops, 0, -1):
             at = h * n + m
-            link = w.via[at]
+            link = np.int64(w.via[at])
             _plan_hop(w, w.used[2] + h - 1, version, link, w.begin_s[at], w.label_s[at])
             m = a.link_source[link]
         w.used[2] += hops
     return best
 
 
-@nb.njit(cache=True)
+@inner
 def inputs_arrive(a, w, task, memory, since, first_plan):  # type: ignore[no-untyped-def]
     """Plan the transfers of a task's inputs to a memory; return when the last is there, at least ``since``."""
     for k in range(a.input_ptr[task], a.input_ptr[task + 1]):
-        v = a.input_versions[k]
+        v = np.int64(a.input_versions[k])
         there = copy_time(w, v, memory)
         if there == np.inf:
             there = route(a, w, v, memory, first_plan)
@@ -460,7 +416,7 @@ def inputs_arrive(a, w, task, memory, since, first_plan):  # type: ignore[no-unt
     return since
 
 
-@nb.njit(cache=True)
+@inner
 def least_arrivals(a, w, task, since):  # type: ignore[no-untyped-def]
     """Set ``least_s`` to a lower bound of when the task's inputs are in each memory: no lane is busy."""
     n = a.n_memories
@@ -483,20 +439,20 @@ def least_arrivals(a, w, task, since):  # type: ignore[no-untyped-def]
             w.least_s[m] = max(w.least_s[m], w.reach_s[m])
 
 
-@nb.njit(cache=True)
+@inner
 def carry_out(a, w, first, last):  # type: ignore[no-untyped-def]
     """Turn planned moves into moves: hold their lanes, note the copies. False if the workspace is too small."""
     for h in range(first, last):
         at = w.used[1]
         if at == w.max_moves:
             return False
-        v, link, begin, end = w.plan_version[h], w.plan_link[h], w.plan_start[h], w.plan_finish[h]
+        v, link, begin, end = np.int64(w.plan_version[h]), w.plan_link[h], w.plan_start[h], w.plan_finish[h]
         w.move_version[at] = v
         w.move_link[at] = link
         w.move_start[at] = begin
         w.move_finish[at] = end
         w.used[1] = at + 1
-        add_copy(w, v, a.link_target[link], end)
+        add_copy(w, v, np.int64(a.link_target[link]), end)
         if a.contention:
             for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
                 lane = a.link_lanes[i]
@@ -505,7 +461,7 @@ def carry_out(a, w, first, last):  # type: ignore[no-untyped-def]
     return True
 
 
-@nb.njit(cache=True)
+@inner
 def occupy(a, w, task, p, start, finish):  # type: ignore[no-untyped-def]
     """Hold the lanes of the device and note what the task makes. False if the workspace is too small."""
     for i in range(a.device_lane_ptr[p], a.device_lane_ptr[p + 1]):
@@ -513,25 +469,25 @@ def occupy(a, w, task, p, start, finish):  # type: ignore[no-untyped-def]
         if not hold(w, lane, a.least_hold_s[lane], start, finish):
             return False
     for k in range(a.output_ptr[task], a.output_ptr[task + 1]):
-        add_copy(w, a.output_versions[k], a.device_memory[p], finish)
+        add_copy(w, np.int64(a.output_versions[k]), np.int64(a.device_memory[p]), finish)
     return True
 
 
-@nb.njit(cache=True)
+@inner
 def deliver(a, w):  # type: ignore[no-untyped-def]
     """Bring final versions to their memories; return the last arrival, infinite without a route, −1 without room."""
     last = 0.0
     for v in range(a.n_versions):
-        memory = a.final_memory[v]
+        memory = np.int64(a.final_memory[v])
         if memory < 0:
             continue
         there = copy_time(w, v, memory)
         if there == np.inf:
             w.used[2] = 0
-            there = route(a, w, v, memory, 0)
+            there = route(a, w, v, memory, np.int64(0))
             if there == np.inf:
                 return there
-            if not carry_out(a, w, 0, w.used[2]):
+            if not carry_out(a, w, np.int64(0), w.used[2]):
                 return -1.0
         last = max(last, there)
     return last

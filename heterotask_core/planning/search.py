@@ -18,6 +18,7 @@ from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.core import Arrays, Placed, arrays, decode, moves_of
 from heterotask_core.planning.placing import Workspace, workspace
 from heterotask_core.planning.problem import Problem
+from heterotask_core.planning.raw import addresses
 from heterotask_core.planning.search_evaluate import Marks, marks
 from heterotask_core.planning.search_loop import SHARES, Plan, plan, search_loop
 from heterotask_core.planning.search_space import Space, device_groups, search_space
@@ -60,6 +61,7 @@ class Search:
         self.count = 0
         self.best_s = np.inf
         self.best: tuple[Any, Any] | None = None
+        self._view, self._space = addresses(self.view), addresses(self.space)
         self._allocate(256, 0)
 
     def _allocate(self, room: int, moves: int) -> None:
@@ -71,8 +73,9 @@ class Search:
         """Run the loop; with more room where it runs out of it."""
         while True:
             done = search_loop(
-                self.view, self.work, self.space, self.marks, current, SHARES, evaluations, temperature_s, self.direct
-            )
+                self._view, addresses(self.work), self._space, addresses(self.marks), addresses(current), SHARES,
+                evaluations, temperature_s, self.direct,
+            )  # fmt: skip
             if done >= 0:
                 self.count += done
                 return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
 from heterotask_core.planning.placing import (
@@ -20,11 +19,11 @@ from heterotask_core.planning.placing import (
     direct_route,
     gap,
     hold,
-    pointer,
     reset,
     route,
 )
 from heterotask_core.planning.problem import F64, I32, I64
+from heterotask_core.planning.raw import inner, opener
 from heterotask_core.planning.view import Arrays
 
 OVERFLOW = -1.0
@@ -83,17 +82,11 @@ def marks(a: Arrays, w: Workspace, n_marks: int) -> Marks:
     )
 
 
-@nb.njit(cache=True, forceinline=True)
-def raw_marks(k):  # type: ignore[no-untyped-def]
-    """Return :class:`Marks` with pointers in the place of arrays."""
-    return Marks(
-        k.n_marks, k.spacing, k.n_lanes, k.n_versions, k.room, k.most_copies, pointer(k.slot), pointer(k.lane_length),
-        pointer(k.busy_start), pointer(k.busy_finish), pointer(k.copy_head), pointer(k.used), pointer(k.makespan_s),
-        pointer(k.pool_next), pointer(k.pool_memory), pointer(k.pool_s),
-    )  # fmt: skip
+raw_marks = opener(Marks)
+"""For compiled code: addresses of :class:`Marks` → the same with pointers in the place of arrays."""
 
 
-@nb.njit(cache=True)
+@inner
 def _save(k, w, mark, makespan):  # type: ignore[no-untyped-def]
     """Keep the workspace's state in the candidate's slot of a mark."""
     s = 2 * mark + 1 - k.slot[mark]
@@ -111,7 +104,7 @@ def _save(k, w, mark, makespan):  # type: ignore[no-untyped-def]
     k.makespan_s[s] = makespan
 
 
-@nb.njit(cache=True)
+@inner
 def _restore(k, w, mark):  # type: ignore[no-untyped-def]
     """Bring the workspace to the current plan's state at a mark; return the makespan so far."""
     s = 2 * mark + k.slot[mark]
@@ -133,7 +126,7 @@ def _restore(k, w, mark):  # type: ignore[no-untyped-def]
     return k.makespan_s[s]
 
 
-@nb.njit(cache=True)
+@inner
 def keep(k, w, first_mark):  # type: ignore[no-untyped-def]
     """Make the candidate that was evaluated from ``first_mark`` on the current plan."""
     since = 0
@@ -147,7 +140,7 @@ def keep(k, w, first_mark):  # type: ignore[no-untyped-def]
         k.pool_s[i] = w.copy_s[i]
 
 
-@nb.njit(cache=True)
+@inner
 def evaluate(a, w, s, k, order, pos, group, device, start_s, finish_s, kept_finish_s, tail, limit, first_mark, direct):  # type: ignore[no-untyped-def]
     """Place ``order`` from a mark on; return the makespan, infinite if over ``limit``, OVERFLOW without room.
 
@@ -166,24 +159,24 @@ def evaluate(a, w, s, k, order, pos, group, device, start_s, finish_s, kept_fini
             _save(k, w, mark, makespan)
         t = order[i]
         g = group[t]
-        memory = s.group_memory[g]
+        memory = np.int64(s.group_memory[g])
         cost = s.cost_s[a.task_class[t] * s.n_groups + g]
         since = 0.0
         for j in range(a.after_ptr[t], a.after_ptr[t + 1]):
             q = a.after_tasks[j]
             since = max(since, finish_s[q] if pos[q] >= first else kept_finish_s[q])
         for j in range(a.input_ptr[t], a.input_ptr[t + 1]):
-            v = a.input_versions[j]
+            v = np.int64(a.input_versions[j])
             there = copy_time(w, v, memory)
             if there == np.inf:
                 w.used[2] = 0
                 if direct:
-                    there = direct_route(a, w, v, memory, 0)
+                    there = direct_route(a, w, v, memory, np.int64(0))
                 else:
-                    there = route(a, w, v, memory, 0)
+                    there = route(a, w, v, memory, np.int64(0))
                 if there == np.inf:
                     return there
-                if not carry_out(a, w, 0, w.used[2]):
+                if not carry_out(a, w, np.int64(0), w.used[2]):
                     return OVERFLOW
             since = max(since, there)
         if since + cost + tail[t] > limit:
@@ -204,7 +197,7 @@ def evaluate(a, w, s, k, order, pos, group, device, start_s, finish_s, kept_fini
             if not hold(w, lane, a.least_hold_s[lane], best, finish):
                 return OVERFLOW
         for j in range(a.output_ptr[t], a.output_ptr[t + 1]):
-            add_copy(w, a.output_versions[j], memory, finish)
+            add_copy(w, np.int64(a.output_versions[j]), memory, finish)
         device[t] = p
         start_s[t] = best
         finish_s[t] = finish
@@ -216,7 +209,7 @@ def evaluate(a, w, s, k, order, pos, group, device, start_s, finish_s, kept_fini
     return makespan if makespan <= limit else np.inf
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def tail_of(a, s, group, tail, t):  # type: ignore[no-untyped-def]
     """Return the least time from the end of a task to the end of the plan, given the groups of all that follow."""
     longest = 0.0

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
-from heterotask_core.planning.placing import pointer, raw_view, raw_workspace
-from heterotask_core.planning.problem import F64, I32
+from heterotask_core.planning.placing import raw_view, raw_workspace
+from heterotask_core.planning.problem import F64, I32, U64
+from heterotask_core.planning.raw import inner, opener
 from heterotask_core.planning.search_evaluate import OVERFLOW, evaluate, keep, raw_marks, tail_of
 from heterotask_core.planning.search_space import raw_space
 
@@ -45,8 +46,11 @@ class Plan(NamedTuple):
     best_group: I32
     score: F64
     """(current, best) makespan."""
-    rng: np.typing.NDArray[np.uint64]
+    rng: U64
     """(1,) state of the generator."""
+
+
+_raw_plan = opener(Plan)
 
 
 def plan(order: I32, group: I32, seed: int) -> Plan:
@@ -76,17 +80,7 @@ def plan(order: I32, group: I32, seed: int) -> Plan:
     )
 
 
-@nb.njit(cache=True, forceinline=True)
-def _raw_plan(p):  # type: ignore[no-untyped-def]
-    return Plan(
-        pointer(p.order), pointer(p.pos), pointer(p.group), pointer(p.device), pointer(p.start_s),
-        pointer(p.finish_s), pointer(p.kept_finish_s), pointer(p.tail_s), pointer(p.old_tail_s),
-        pointer(p.changed), pointer(p.old_group), pointer(p.best_order), pointer(p.best_group),
-        pointer(p.score), pointer(p.rng),
-    )  # fmt: skip
-
-
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _uniform(rng):  # type: ignore[no-untyped-def]
     """Draw from [0, 1): xorshift64* (Vigna, ACM TOMS 2016)."""
     x = rng[0]
@@ -97,12 +91,12 @@ def _uniform(rng):  # type: ignore[no-untyped-def]
     return np.float64((x * np.uint64(2685821657736338717)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _below(rng, n):  # type: ignore[no-untyped-def]
     return np.int64(_uniform(rng) * n)
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _draw_group(s, rng, task_class):  # type: ignore[no-untyped-def]
     u = _uniform(rng)
     g = 0
@@ -111,7 +105,7 @@ def _draw_group(s, rng, task_class):  # type: ignore[no-untyped-def]
     return g
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _shift(p, i, j):  # type: ignore[no-untyped-def]
     """Move the task at position ``i`` to position ``j``."""
     t = p.order[i]
@@ -125,7 +119,7 @@ def _shift(p, i, j):  # type: ignore[no-untyped-def]
     p.pos[t] = j
 
 
-@nb.njit(cache=True, forceinline=True)
+@inner(forceinline=True)
 def _regroup(a, s, p, n, task, g):  # type: ignore[no-untyped-def]
     """Note the task as the ``n``-th changed one and give it a group, if it can run there and is not there yet."""
     if p.group[task] == g or not s.cost_s[a.task_class[task] * s.n_groups + g] < np.inf:
@@ -136,23 +130,23 @@ def _regroup(a, s, p, n, task, g):  # type: ignore[no-untyped-def]
     return n + 1
 
 
-@nb.njit(cache=True)
+@inner
 def _connected(a, s, p, task, g):  # type: ignore[no-untyped-def]
     """Give up to MAX_GROUP tasks that hang together a group; return how many changed."""
     size = 2 + _below(p.rng, MAX_GROUP - 1)
-    n = _regroup(a, s, p, 0, task, g)
+    n = _regroup(a, s, p, np.int64(0), task, g)
     x = task
     for _ in range(3 * size):
         degree = s.near_ptr[x + 1] - s.near_ptr[x]
         if n == size or degree == 0:
             break
-        n = _regroup(a, s, p, n, s.near_tasks[s.near_ptr[x] + _below(p.rng, degree)], g)
+        n = _regroup(a, s, p, n, np.int64(s.near_tasks[s.near_ptr[x] + _below(p.rng, degree)]), g)
         if n > 0:
-            x = p.changed[_below(p.rng, n)]
+            x = np.int64(p.changed[_below(p.rng, n)])
     return n
 
 
-@nb.njit(cache=True)
+@inner
 def _item(a, s, p, task, g):  # type: ignore[no-untyped-def]
     """Give the writers of the task's data item, or a run of them, a group; return how many changed."""
     item = s.task_item[task]
@@ -162,13 +156,13 @@ def _item(a, s, p, task, g):  # type: ignore[no-untyped-def]
     if _uniform(p.rng) < 0.5:
         i, j = first + _below(p.rng, last - first), first + _below(p.rng, last - first)
         first, last = min(i, j), max(i, j) + 1
-    n = 0
+    n = np.int64(0)
     for k in range(first, last):
-        n = _regroup(a, s, p, n, s.item_tasks[k], g)
+        n = _regroup(a, s, p, n, np.int64(s.item_tasks[k]), g)
     return n
 
 
-@nb.njit(cache=True)
+@inner
 def _other_position(a, s, p, task):  # type: ignore[no-untyped-def]
     """Return another position that the task may take, or its own if there is none."""
     i = p.pos[task]
@@ -186,15 +180,15 @@ def _other_position(a, s, p, task):  # type: ignore[no-untyped-def]
     return j + 1 if j >= i else j
 
 
-@nb.njit(cache=True)
+@inner
 def _swap(a, s, p, task):  # type: ignore[no-untyped-def]
     """Exchange the groups of the task and of another that is near in the order; return how many changed."""
     j = min(a.n_tasks - 1, max(0, p.pos[task] + _below(p.rng, 2 * NEAR + 1) - NEAR))
-    other = p.order[j]
-    g, h = p.group[task], p.group[other]
+    other = np.int64(p.order[j])
+    g, h = np.int64(p.group[task]), np.int64(p.group[other])
     if not s.cost_s[a.task_class[task] * s.n_groups + h] < np.inf:
         return 0
-    n = _regroup(a, s, p, 0, other, g)
+    n = _regroup(a, s, p, np.int64(0), other, g)
     return _regroup(a, s, p, n, task, h) if n == 1 else 0
 
 
@@ -211,11 +205,11 @@ def search_loop(view, work, space, kept, plan, shares, evaluations, temperature,
             p.tail_s[p.order[i]] = tail_of(a, s, p.group, p.tail_s, p.order[i])
         value = evaluate(
             a, w, s, k, p.order, p.pos, p.group, p.device, p.start_s, p.finish_s, p.kept_finish_s, p.tail_s,
-            np.inf, 0, direct,
+            np.inf, np.int64(0), direct,
         )  # fmt: skip
         if value == OVERFLOW:
             return -1
-        keep(k, w, 0)
+        keep(k, w, np.int64(0))
         for t in range(n):
             p.kept_finish_s[t] = p.finish_s[t]
         p.score[0] = value
@@ -236,7 +230,7 @@ def search_loop(view, work, space, kept, plan, shares, evaluations, temperature,
             else:
                 g = _draw_group(s, p.rng, a.task_class[t])
                 if u < shares[ONE]:
-                    n_changed = _regroup(a, s, p, 0, t, g)
+                    n_changed = _regroup(a, s, p, np.int64(0), t, g)
                 elif u < shares[CONNECTED]:
                     n_changed = _connected(a, s, p, t, g)
                 else:

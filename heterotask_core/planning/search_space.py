@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
-from heterotask_core.planning.placing import pointer
 from heterotask_core.planning.problem import F64, I32, I64, Problem
+from heterotask_core.planning.raw import opener
 from heterotask_core.planning.view import Arrays
 
 FAST_SHARE = 0.7
@@ -44,6 +43,10 @@ class Space(NamedTuple):
     """CSR over data items: tasks that write the item, in program order."""
     task_item: I32
     """(T,) the first item that the task writes, −1 for none."""
+
+
+raw_space = opener(Space)
+"""For compiled code: addresses of :class:`Space` → the same with pointers in the place of arrays."""
 
 
 def device_groups(problem: Problem) -> I32:
@@ -130,14 +133,3 @@ def _choice(cost: F64, members: I64) -> F64:
     even = can / np.maximum(can.sum(axis=1, keepdims=True), 1)
     result: F64 = np.cumsum(FAST_SHARE * speed + (1.0 - FAST_SHARE) * even, axis=1)
     return result
-
-
-@nb.njit(cache=True, forceinline=True)
-def raw_space(s):  # type: ignore[no-untyped-def]
-    """Return :class:`Space` with pointers in the place of arrays."""
-    return Space(
-        s.n_groups, pointer(s.group_ptr), pointer(s.group_devices), pointer(s.group_memory), pointer(s.cost_s),
-        pointer(s.choice), pointer(s.out_ptr), pointer(s.out_target), pointer(s.out_bytes),
-        pointer(s.before_ptr), pointer(s.before_tasks), pointer(s.near_ptr), pointer(s.near_tasks),
-        pointer(s.item_ptr), pointer(s.item_tasks), pointer(s.task_item),
-    )  # fmt: skip
