@@ -96,7 +96,9 @@ class PortfolioPlanner:
                 first = replace(budget, evaluations=None if budget.evaluations is None else budget.evaluations // 2)
             if exact and deadline is not None:
                 until = began + SEARCHED * (deadline - began)
-            drawn, count, ended = _sampled(problem, view, budget=first, deadline_s=until, progress=progress)
+            drawn, count, ended = _sampled(
+                problem, view, float(passes[0].makespan_s), budget=first, deadline_s=until, progress=progress
+            )
             passes = sorted([*drawn, *passes], key=lambda p: p.makespan_s)
             if ended:
                 left = None if first.evaluations is None else first.evaluations - count
@@ -106,7 +108,7 @@ class PortfolioPlanner:
                     passes,
                     budget=replace(first, evaluations=left),
                     deadline_s=until,
-                    progress=_after(count, progress),
+                    progress=_after(count, float(passes[0].makespan_s), progress),
                 )
                 count += more
             else:
@@ -129,13 +131,27 @@ class PortfolioPlanner:
         return schedule
 
 
-def _after(count: int, progress: Progress | None) -> Progress | None:
-    """Return ``progress`` for a search before which ``count`` evaluations were made."""
-    return None if progress is None else lambda more, makespan_s: progress(count + more, makespan_s)
+def _after(count: int, best_s: float, progress: Progress | None) -> Progress | None:
+    """Return ``progress`` for a search after ``count`` evaluations, which hears of what is shorter than ``best_s``."""
+    if progress is None:
+        return None
+    tell = progress
+
+    def heard(more: int, makespan_s: float) -> None:
+        if makespan_s < best_s:
+            tell(count + more, makespan_s)
+
+    return heard
 
 
 def _sampled(
-    problem: Problem, view: Arrays, *, budget: Budget, deadline_s: float | None, progress: Progress | None
+    problem: Problem,
+    view: Arrays,
+    best_s: float,
+    *,
+    budget: Budget,
+    deadline_s: float | None,
+    progress: Progress | None,
 ) -> tuple[list[Placed], int, bool]:
     """Draw list schedules within their share of the budget."""
     most = MOST_SAMPLED
@@ -146,7 +162,7 @@ def _sampled(
     def go_on() -> bool:
         return deadline_s is None or time.monotonic() < began + SAMPLED * (deadline_s - began)
 
-    return sampled_passes(problem, view, most=most, seed=budget.seed, go_on=go_on, progress=progress)
+    return sampled_passes(problem, view, most=most, seed=budget.seed, go_on=go_on, best_s=best_s, progress=progress)
 
 
 def _solvable(problem: Problem, budget: Budget) -> bool:

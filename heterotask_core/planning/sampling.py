@@ -45,12 +45,14 @@ def sampled_passes(
     most: int,
     seed: int,
     go_on: Callable[[], bool],
+    best_s: float = np.inf,
     progress: Callable[[int, float], None] | None = None,
 ) -> tuple[list[Placed], int, bool]:
     """Return the best passes found, best first, how many were made, and whether it went on to the end.
 
     It ends after ``most`` passes or as soon as ``go_on`` says no; an interrupt (Ctrl-C) ends it before its end. The
-    same for the same ``seed`` and number. Passes that cannot be placed count too.
+    same for the same ``seed`` and number. Passes that cannot be placed count too. ``progress`` hears of what is shorter
+    than ``best_s`` and all before.
     """
     if most < 1 or not problem.n_tasks or problem.n_tasks * problem.n_devices > LARGEST or not go_on():
         return [], 0, True
@@ -79,10 +81,12 @@ def sampled_passes(
             count += 1
             if placed.failed >= 0 or any(placed.makespan_s == value for value, _, _ in found):
                 continue
-            if progress is not None and (not found or placed.makespan_s < found[0][0]):
-                progress(count, float(placed.makespan_s))
             found.append((float(placed.makespan_s), draw, placed))
             found = sorted(found, key=lambda row: row[0])[:KEPT]
+            if placed.makespan_s < best_s:
+                best_s = float(placed.makespan_s)
+                if progress is not None:
+                    progress(count, best_s)
     except KeyboardInterrupt:
         return [placed for _, _, placed in found], count, False
     return [placed for _, _, placed in found], count, True
