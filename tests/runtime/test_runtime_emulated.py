@@ -142,7 +142,7 @@ def test_logical_times_equal_the_simulators_op_by_op(tmp_path, nodes, gpus):
 @pytest.mark.mpi
 def test_a_job_of_its_own_has_the_same_times(tmp_path):
     graph, values = random_graph(2, 30)
-    platform = machine(2, 1)
+    platform = machine(2, 0)
     program = program_of(graph, platform)
     times = OpTimes.planned(program, runs=2, noise=0.3, seed=2)
     result = execute(program, platform, output_dir=tmp_path, repeats=2, warm_up=True, emulation=times, timeout_s=120)
