@@ -1,7 +1,7 @@
 """Fail in every way that the tests know, round after round, and count what is left or said wrongly.
 
-``python benchmarks/failure_matrix.py --rounds 20``, three cases at a time, because much of a case is waiting; exit code 1
-unless every count is zero. Needs root for the cases with a full disk (a small tmpfs); without, they are left out and
+``python benchmarks/failure_matrix.py --rounds 20``, three cases at a time, because much of a case is waiting; exit code
+1 unless every count is zero. Needs root for the cases with a full disk (a small tmpfs); without, they are left out and
 named.
 """
 
