@@ -68,7 +68,8 @@ def link_oct(problem: Problem) -> tuple[F64, F64]:
         pointer, target, taken_ptr, size, regime, routes.latency_s, routes.seconds_per_byte,
         problem.cost_s, problem.task_class, problem.device_memory,
     )  # fmt: skip
-    return table[:, problem.device_memory], rank
+    # Laid out as other rules' biases are: the core is compiled once for each layout.
+    return np.ascontiguousarray(table[:, problem.device_memory]), rank
 
 
 def peft_link_rule(problem: Problem) -> Rule:
