@@ -1,6 +1,6 @@
 """Fail in every way that the tests know, round after round, and count what is left or said wrongly.
 
-``python benchmarks/failure_matrix.py --rounds 20``, three cases at a time, because much of a case is waiting; exit code
+``python benchmarks/failure_matrix.py --rounds 20``, two cases at a time, because much of a case is waiting; exit code
 1 unless every count is zero. Needs root for the cases with a full disk (a small tmpfs); without, they are left out and
 named.
 """
@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--case", action="append", choices=sorted(CASES), help="only these")
-    parser.add_argument("--jobs", type=int, default=3, help="cases at a time")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
     arguments = parser.parse_args()
     cases = [case for case in CASES.values() if not arguments.case or case.name in arguments.case]
     if os.geteuid() != 0:
