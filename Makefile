@@ -23,7 +23,8 @@ $(STAMP): pyproject.toml constraints.txt heterotask_core/runtime/_native.c
 	@echo "compiling the planner, once, in about a minute"
 	$(BIN)/python -c "from heterotask_core.planning.base import Budget; \
 	    from heterotask_core.planning.portfolio import PORTFOLIO; \
-	    from heterotask_core.planning.search import warm_up; PORTFOLIO.plan(warm_up(), budget=Budget(evaluations=10))"
+	    from heterotask_core.planning.memory import warm_up_walk; from heterotask_core.planning.search import warm_up; \
+	    PORTFOLIO.plan(warm_up(), budget=Budget(evaluations=10)); warm_up_walk(warm_up())"
 	touch $(STAMP)
 
 gpu-check: $(STAMP)

@@ -28,6 +28,7 @@ from heterotask_core.planning.placing import (
 )
 from heterotask_core.planning.problem import I32, Problem
 from heterotask_core.planning.raw import addresses, inner
+from heterotask_core.planning.room import with_room
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.view import Arrays
 
@@ -182,6 +183,7 @@ class LookaheadPlanner:
         progress: Progress | None = None,
     ) -> Schedule:
         """Return the list schedule."""
+        problem = with_room(problem)
         view = arrays(problem)
         placed = place(problem, view, lookahead_rule(problem, view))
         schedule = finish(problem, placed, planner=self.name, seed=budget.seed)

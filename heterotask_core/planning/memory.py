@@ -52,6 +52,12 @@ def fit_memory(problem: Problem, schedule: Schedule) -> Schedule:
     return replace(schedule, **fields_of(best))
 
 
+def warm_up_walk(problem: Problem) -> None:
+    """Load or compile the code of the walk on a tiny problem without limits, so that no clock waits for it."""
+    n = problem.n_tasks
+    Walker(problem).walk(np.zeros(n), np.zeros(n, np.int64), np.ones(n), 0.0)
+
+
 def tight(problem: Problem) -> bool:
     """Return whether some memory with a capacity is smaller than all data items together."""
     sizes = np.zeros(len(problem.data_names))

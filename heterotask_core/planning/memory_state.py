@@ -71,8 +71,9 @@ class State(NamedTuple):
     """Copies by (version, memory), times held by lane, segments by memory, and what was decided.
 
     There is one more version than the problem has: the scratch of the task at hand. ``lock`` is the stamp of the
-    attempt for which a version must stay. Rows are buffers: memory, from, offset, version, bytes, until. Lane ``l``
-    is busy in ``lane_length[l]`` intervals from index ``l * room`` on; segments likewise.
+    attempt for which a version must stay; ``given_up`` the versions whose copy an update may take over though others
+    read them. Rows are buffers: memory, from, offset, version, bytes, until. Lane ``l`` is busy in ``lane_length[l]``
+    intervals from index ``l * room`` on; segments likewise.
     """
 
     room: int
@@ -86,6 +87,7 @@ class State(NamedTuple):
     done: I64
     rest: I64
     lock: I64
+    given_up: I64
     reader_position: I64
     reader_memory: I64
     lane_start: F64
@@ -207,6 +209,7 @@ def state(w: Walk, room: int = FIRST_ROOM) -> State:
         np.empty(n, i64),
         np.empty(n, i64),
         np.empty(n + 1, i64),
+        np.empty(n + 1, i64),
         np.empty(len(w.input_versions), i64),
         np.empty(len(w.input_versions), i64),
         np.empty(w.n_lanes * room, f64),
@@ -254,6 +257,7 @@ def clear(w, s):  # type: ignore[no-untyped-def]
     for v in range(w.n_versions + 1):
         s.holders[v] = 0
         s.lock[v] = -1
+        s.given_up[v] = 0
     for v in range(w.n_versions):
         s.done[v] = 0
         s.rest[v] = w.reader_ptr[v + 1] - w.reader_ptr[v] + (w.final_memory[v] >= 0)

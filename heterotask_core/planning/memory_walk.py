@@ -1,7 +1,8 @@
 """The walk of :mod:`~heterotask_core.planning.memory` over tasks in order: copies, buffers, transfers (Numba).
 
 It never goes back: bytes are handed out in walking order, and a buffer starts when the last one on its bytes has
-ended. A task that finds no gap wide enough though its bytes would fit empties the memory and starts again.
+ended. A task that finds no gap wide enough though its bytes would fit empties the memory and starts again, and then
+once more without keeping the old versions of what it updates.
 """
 
 from __future__ import annotations
@@ -148,23 +149,25 @@ def _walk(view, room, priority, device, duration_s, early):  # type: ignore[no-u
     task, needed, makespan = -1, 0, 0.0
     if fault != FINE:
         needed = room_of(w, version, memory)
-    position, again = 0, False
+    position, again = 0, np.int64(0)
     while fault == FINE and position < n:
         t = s.order[position]
         d = device[t]
         memory = w.device_memory[d]
         # Locks of an earlier attempt do not count: every attempt has a stamp of its own.
-        fault, version, allocated, ready, scratch_at = _bring(w, s, t, d, 2 * position + 1 + again, early)
-        if fault == NO_ROOM and not again:
+        fault, version, allocated, ready, scratch_at = _bring(w, s, t, d, 3 * position + 1 + again, early)
+        if fault == NO_ROOM and again < 2:
             _give_back(w, s, t, memory, allocated)
-            again = True
+            again += 1
             fault, version = _empty(w, s, memory)
+            if fault == FINE and again == 2:
+                _give_up(w, s, t)
             if fault == FINE:
                 continue
         if fault != FINE:
             task, needed = t, _bytes_needed(w, s, t, d)
             break
-        again = False
+        again = np.int64(0)
         first, last = w.device_lane_ptr[d], w.device_lane_ptr[d + 1]
         start = earliest(s, w.device_lanes, first, last, ready, duration_s[t])
         finish = start + duration_s[t]
@@ -175,7 +178,7 @@ def _walk(view, room, priority, device, duration_s, early):  # type: ignore[no-u
             fault = OVERFLOW
         position += 1
     if fault == FINE:
-        fault, version, memory, makespan = _place_finals(w, s, 2 * n + 1, makespan, early)
+        fault, version, memory, makespan = _place_finals(w, s, 3 * n + 1, makespan, early)
         if fault != FINE:
             task, needed = n, room_of(w, version, memory)
     if fault == FINE and not _leave(w, s, makespan):
@@ -268,9 +271,20 @@ def _bring(w, s, t, d, stamp, early):  # type: ignore[no-untyped-def]
 
 @inner
 def _in_place(w, s, k):  # type: ignore[no-untyped-def]
-    """Return whether output ``k`` takes over the bytes of the version it updates: nobody else reads that any more."""
+    """Return whether output ``k`` takes over the bytes of the version it updates: nobody else reads that copy."""
     old = w.takes_over[k]
-    return old >= 0 and s.rest[old] == 1
+    return old >= 0 and (s.rest[old] == 1 or s.given_up[old] == 1)
+
+
+@inner
+def _give_up(w, s, t):  # type: ignore[no-untyped-def]
+    """Let a task take over what it updates though others read that still: from their copies, or the host's.
+
+    All copies of the memory were evicted before, so there is another copy of each version that is still read.
+    """
+    for k in range(w.output_ptr[t], w.output_ptr[t + 1]):
+        if w.takes_over[k] >= 0:
+            s.given_up[w.takes_over[k]] = 1
 
 
 @inner

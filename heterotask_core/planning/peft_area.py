@@ -14,6 +14,7 @@ from heterotask_core.planning.bounds import area_prices
 from heterotask_core.planning.core import Placed, arrays
 from heterotask_core.planning.listing import Rule, finish_shortest, heft_rule, peft_rule, place, wide
 from heterotask_core.planning.problem import F64, Problem
+from heterotask_core.planning.room import with_room
 from heterotask_core.planning.schedule import Schedule
 
 WEIGHTS = (1.0, 3.0, 10.0)
@@ -62,6 +63,7 @@ class PeftAreaPlanner:
         progress: Progress | None = None,
     ) -> Schedule:
         """Return the best list schedule."""
+        problem = with_room(problem)
         view = arrays(problem)
         passes: list[Placed] = [place(problem, view, r) for r in peft_area_rules(problem) or [peft_rule(problem)]]
         schedule = finish_shortest(problem, passes, planner=self.name, seed=budget.seed)

@@ -15,12 +15,13 @@ from heterotask_core.planning.cpsat import cp_model, fits, solve
 from heterotask_core.planning.heft_oct import heft_oct_rule
 from heterotask_core.planning.listing import Rule, cpop_rule, finish, heft_rule, peft_rule, place
 from heterotask_core.planning.lookahead import lookahead_rule
-from heterotask_core.planning.memory import limited, tight
+from heterotask_core.planning.memory import limited, tight, warm_up_walk
 from heterotask_core.planning.memory_search import refine
 from heterotask_core.planning.peft_area import peft_area_rules
 from heterotask_core.planning.peft_link import peft_link_rule
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.restricted import restricted_passes
+from heterotask_core.planning.room import with_room
 from heterotask_core.planning.sampling import sampled_passes
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.search import improve, warm_up
@@ -65,10 +66,13 @@ class PortfolioPlanner:
         progress: Progress | None = None,
     ) -> Schedule:
         """Return the best schedule found; evaluations count the search, not the list schedules."""
+        problem = with_room(problem)
         searching = budget.time_s != 0 and (budget.time_s is not None or budget.evaluations is not None)
         if searching:
             tiny = warm_up()
             list_passes(tiny, arrays(tiny))
+            if limited(problem):
+                warm_up_walk(tiny)
         exact = self.exact and searching and _solvable(problem, budget)
         began = time.monotonic()
         view = arrays(problem)

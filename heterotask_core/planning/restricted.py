@@ -18,6 +18,7 @@ from heterotask_core.planning.core import Placed, arrays
 from heterotask_core.planning.heft_oct import heft_oct_rule
 from heterotask_core.planning.listing import Rule, finish_shortest, heft_rule, peft_rule, place, wide
 from heterotask_core.planning.problem import Problem
+from heterotask_core.planning.room import with_room
 from heterotask_core.planning.schedule import Schedule
 
 Mask = npt.NDArray[np.bool_]
@@ -88,6 +89,7 @@ class RestrictedPlanner:
         progress: Progress | None = None,
     ) -> Schedule:
         """Return the best list schedule."""
+        problem = with_room(problem)
         passes = [placed for placed, _, _ in restricted_passes(problem)]
         schedule = finish_shortest(problem, passes, planner=self.name, seed=budget.seed)
         if progress is not None:
