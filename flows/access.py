@@ -44,6 +44,8 @@ def server_settings(host: str, port: int, auth: str) -> dict[str, str]:
         "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+        # A person who starts a run waits for the worker to ask; by default it asks every 10 s.
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
     }
 
 

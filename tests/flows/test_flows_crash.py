@@ -124,6 +124,7 @@ def test_a_server_that_restarts_does_not_disturb_a_run(site):
     assert site.ranks() == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_underway")
 def test_a_stuck_slot_is_freed(site):
     _, found = site.api("GET", "/deployments/name/pipeline/pipeline")
