@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack
 
-from heterotask_core.planning.bound_phases import windows
+from heterotask_core.planning.bound_phases import Windows, windows
 from heterotask_core.planning.bound_program import combined_s
 from heterotask_core.planning.core import edges
 from heterotask_core.planning.problem import F64, I32, I64, Problem
@@ -20,14 +20,12 @@ LARGEST_PROGRAM = 200_000
 
 
 def lower_bound(problem: Problem) -> float:
-    """Return the largest lower bound known of a problem, in seconds; problems never change, so it is kept with it."""
-    if "_lower_bound_s" not in problem.__dict__:
-        bounds(problem)
-    return float(problem.__dict__["_lower_bound_s"])
+    """Return the largest lower bound known of a problem, in seconds."""
+    return max(bounds(problem).values(), default=0.0)
 
 
 def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, float]:
-    """Return lower bounds in seconds by name, the largest of which :func:`lower_bound` returns from then on.
+    """Return lower bounds in seconds by name; as problems never change, what was found is kept with them.
 
     ``critical path`` of smallest costs; ``area``: work over capacity; ``mixed``: the area program where a class whose
     tasks all lie on one path must also fit, with what lies between them, into the makespan (Agullo, Beaumont,
@@ -36,9 +34,20 @@ def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, floa
     and when, as one mixed-integer program that may take ``combined_s_limit`` seconds (:mod:`.bound_program`; smaller
     ones, and none for 0).
     """
+    if "_bounds" not in problem.__dict__:
+        object.__setattr__(problem, "_bounds", _quick(problem))
+    found, apart = problem.__dict__["_bounds"]
+    if apart is not None and combined_s_limit > 0:
+        value = combined_s(problem, apart, limit_s=combined_s_limit)
+        if value > found.get("combined", 0.0):
+            found["combined"] = value
+    return dict(found)
+
+
+def _quick(problem: Problem) -> tuple[dict[str, float], Windows | None]:
+    """Return the bounds that need no time limit, and the windows of the tasks."""
     if not problem.n_tasks:
-        object.__setattr__(problem, "_lower_bound_s", 0.0)
-        return {}
+        return {}, None
     least = problem.cost_s.min(axis=1)[problem.task_class]
     pointer, target, _, _ = edges(problem)
     head, tail = _paths(pointer, target, least)
@@ -48,11 +57,7 @@ def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, floa
     apart = None if price is None else windows(problem, price)
     if apart is not None:
         found["phases"] = apart.bound_s
-        if combined_s_limit > 0 and (value := combined_s(problem, apart, limit_s=combined_s_limit)) > 0:
-            found["combined"] = value
-    known = float(problem.__dict__.get("_lower_bound_s", 0.0))
-    object.__setattr__(problem, "_lower_bound_s", max(known, *found.values()))
-    return found
+    return found, apart
 
 
 def area_prices(problem: Problem) -> F64 | None:

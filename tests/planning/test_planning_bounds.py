@@ -128,7 +128,7 @@ def test_bytes_must_get_through_the_link():
     assert bounds(problem, combined_s_limit=5.0)["combined"] == pytest.approx(6.0, rel=1e-3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(document=instances(max_tasks=10))
 def test_no_plan_beats_a_bound(document):
     problem = instance_to_problem(document)
