@@ -54,9 +54,14 @@ def refine(
     current = (best.makespan_s, best.moved_bytes(problem))
     history = [current] * HISTORY
     found: tuple[Walked, I64] | None = None
-    least, count = current, 0
+    least, count, before = current, 0, 0.0
     try:
-        while (evaluations is None or count < evaluations) and (deadline_s is None or clock() < deadline_s):
+        while evaluations is None or count < evaluations:
+            # A walk of a large problem takes long: none begins that would not end in time.
+            now = clock() if deadline_s is not None else 0.0
+            walk_s, before = now - before, now
+            if deadline_s is not None and now + (walk_s if count else 0.0) >= deadline_s:
+                break
             task = int(rng.integers(problem.n_tasks))
             draw = rng.random()
             old_key, old_weight, changed = key[task], weight, [task]

@@ -83,6 +83,7 @@ class PortfolioPlanner:
         most = len(passes) if tight(problem) else FITTED if limited(problem) else 1
         candidates, count = passes[:most], 0
         deadline, under_limits = None, False
+        interrupts: list[bool] = []
         if searching:
             if budget.time_s is not None:
                 if budget.time_s >= BOUND_FROM_S and not exact:
@@ -90,7 +91,7 @@ class PortfolioPlanner:
                 # Finishing the plan takes time too: as long as it takes for one of them.
                 before = time.monotonic()
                 _shortest(problem, candidates[:1], self.name, budget.seed, 0)
-                finishing_s = (time.monotonic() - before) * (len(candidates) + 1)
+                finishing_s = (time.monotonic() - before) * 2
                 deadline = began + budget.time_s - finishing_s
             under_limits = tight(problem)
             first, until = budget, deadline
@@ -113,24 +114,26 @@ class PortfolioPlanner:
                     budget=replace(first, evaluations=left),
                     deadline_s=until,
                     progress=_after(count, float(passes[0].makespan_s), progress),
+                    interrupted=lambda: interrupts.append(True),
                 )
                 count += more
             else:
                 found = passes[0]
+                interrupts.append(True)
             candidates = [found, *candidates] if limited(problem) else [found]
-        schedule = _shortest(problem, candidates, self.name, budget.seed, count)
+        schedule = _shortest(problem, candidates, self.name, budget.seed, count, deadline, interrupts)
         if schedule is None:
-            schedule = _shortest(problem, passes, self.name, budget.seed, count)
+            schedule = _shortest(problem, passes, self.name, budget.seed, count, deadline, interrupts)
         if schedule is None:
             # Nothing fits: say why, for the shortest.
             return finish(problem, passes[0], planner=self.name, seed=budget.seed, evaluations=count)
-        if searching and under_limits:
+        if searching and under_limits and not interrupts:
             rest = None if budget.evaluations is None else budget.evaluations - count
             schedule, more = refine(
                 problem, [schedule], evaluations=rest, deadline_s=deadline, seed=budget.seed, progress=progress
             )
             schedule = replace(schedule, evaluations=count + more)
-        if exact:
+        if exact and not interrupts:
             schedule = _solved(problem, schedule, budget=budget, deadline_s=deadline)
         return schedule
 
@@ -224,14 +227,38 @@ def list_passes(problem: Problem, view: Arrays, warm_start: Schedule | None = No
     return passes
 
 
-def _shortest(problem: Problem, passes: list[Placed], name: str, seed: int, count: int) -> Schedule | None:
-    """Return the shortest complete schedule of the passes, None if none fits into the memories."""
+def _shortest(
+    problem: Problem,
+    passes: list[Placed],
+    name: str,
+    seed: int,
+    count: int,
+    deadline_s: float | None = None,
+    interrupts: list[bool] | None = None,
+) -> Schedule | None:
+    """Return the shortest complete schedule of the passes, None if none fits into the memories.
+
+    At the deadline, or when interrupted (Ctrl-C), which is noted in ``interrupts``, those that follow the first one
+    that fits are left out.
+    """
     fitted: list[Schedule] = []
+    stopped = False
     for placed in passes:
-        try:
-            fitted.append(finish(problem, placed, planner=name, seed=seed, evaluations=count))
-        except InfeasiblePlanError:
-            continue
+        if fitted and (stopped or (deadline_s is not None and time.monotonic() >= deadline_s)):
+            break
+        for _ in range(2):
+            try:
+                fitted.append(finish(problem, placed, planner=name, seed=seed, evaluations=count))
+            except InfeasiblePlanError:
+                pass
+            except KeyboardInterrupt:
+                stopped = True
+                if interrupts is not None:
+                    interrupts.append(True)
+                if not fitted:
+                    # There is nothing to return yet: this one has to be completed.
+                    continue
+            break
     return min(fitted, key=lambda s: (s.makespan_s, s.moved_bytes(problem)), default=None)
 
 

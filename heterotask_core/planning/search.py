@@ -6,7 +6,6 @@ how many cycles there are and how hot they begin depends on how many evaluations
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -130,9 +129,11 @@ def improve(
     budget: Budget,
     deadline_s: float | None,
     progress: Progress | None = None,
+    interrupted: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Placed, int]:
-    """Return the best pass found and the number of evaluations; an interrupt (Ctrl-C) ends the search.
+    """Return the best pass found and the number of evaluations; an interrupt (Ctrl-C) ends the search
+    and calls ``interrupted``.
 
     ``starts`` are passes to search from. It ends after ``budget.evaluations`` or at ``deadline_s`` of ``clock``;
     without either, at once.
@@ -141,8 +142,11 @@ def improve(
     if (budget.evaluations is None and deadline_s is None) or budget.evaluations == 0 or not problem.n_tasks:
         return first, 0
     search = Search(problem, view, seed=budget.seed)
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         _search(search, starts, budget=budget, deadline_s=deadline_s, progress=progress, clock=clock)
+    except KeyboardInterrupt:
+        if interrupted is not None:
+            interrupted()
     if search.best is None:
         return first, search.count
     found = search.placed()

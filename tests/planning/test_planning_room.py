@@ -13,9 +13,11 @@ from problems import instances
 from test_planning_memory import buffer_faults
 
 from heterotask_core.errors import InfeasiblePlanError
+from heterotask_core.planning import portfolio
 from heterotask_core.planning.base import Budget
 from heterotask_core.planning.heft import HEFT
 from heterotask_core.planning.instance import instance_to_problem
+from heterotask_core.planning.memory_search import refine
 from heterotask_core.planning.plan_file import plan_to_json
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.registry import PLANNERS, planner
@@ -136,3 +138,31 @@ def test_random_problems_with_limits_are_planned_or_fit_nowhere(name: str, insta
         return
     with pytest.raises(InfeasiblePlanError, match=r"task 't\d+' on .* needs \d+ bytes in memory .*, there are \d+"):
         HEFT.plan(problem, budget=Budget())
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_an_interrupt_returns_the_best_so_far(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the n-th plan is completed; the first is completed all the same, and nothing is searched after."""
+    instance = document(95)
+    problem = instance_to_problem(instance)
+    complete, calls = portfolio.finish, 0
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            raise KeyboardInterrupt
+        return complete(*args, **options)
+
+    monkeypatch.setattr(portfolio, "finish", interrupted)
+    schedule = portfolio.PORTFOLIO.plan(problem, budget=Budget(evaluations=200))
+    assert plan_faults(instance, plan_to_json(problem, schedule)) == []
+    assert calls == max(nth, 2)
+    assert schedule.evaluations <= 100
+
+
+def test_no_walk_begins_that_would_end_after_the_deadline() -> None:
+    problem = instance_to_problem(document(95))
+    start = HEFT.plan(problem, budget=Budget())
+    times = iter([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert refine(problem, [start], evaluations=None, deadline_s=4.5, seed=0, clock=lambda: next(times))[1] == 4
