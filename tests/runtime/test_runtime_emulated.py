@@ -14,7 +14,7 @@ from hand_program import Builder
 from runtime_kernels import ADD, FILL, STORE, TWICE
 
 from heterotask_core.apps import find_application, parse_params
-from heterotask_core.emulation import MOST_LAG, OpTimes, least_dilation, predict
+from heterotask_core.emulation import MOST_LAG, OpTimes, least_dilation, predict, with_capacity_order
 from heterotask_core.errors import PlatformError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.kernel import OutputPath
@@ -111,7 +111,12 @@ def check_run(result, program, times: OpTimes, values, folder: Path) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("nodes", "gpus"),
-    [(3, 1), pytest.param(2, 2, marks=pytest.mark.slow), pytest.param(1, 3, marks=pytest.mark.slow)],
+    [
+        (2, 1),
+        pytest.param(4, 0, marks=pytest.mark.slow),
+        pytest.param(2, 2, marks=pytest.mark.slow),
+        pytest.param(1, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_logical_times_equal_the_simulators_op_by_op(tmp_path, nodes, gpus):
     """In a session, program after program: with noise and waits, with a first pass that is left out, as planned."""
@@ -120,6 +125,8 @@ def test_logical_times_equal_the_simulators_op_by_op(tmp_path, nodes, gpus):
     programs = [program_of(graph, platform) for graph, _ in graphs]
     assert (programs[0].lane_kinds == LaneKind.CAPACITY).any()
     assert (programs[0].op_kind == OpKind.TRANSFER).any() == (nodes > 1)
+    # With four nodes, transfers follow each other on the switch that have no node in common.
+    assert any(with_capacity_order(program)[1] for program in programs) == (nodes == 4)
     with Session(platform, largest=programs) as session:
         for turn, (program, (_, values)) in enumerate(zip(programs * 2, graphs * 2, strict=True)):
             times = OpTimes.planned(program, runs=2, noise=0.3 if turn else 0.0, seed=turn)
