@@ -83,7 +83,8 @@ def _write(path: Path, stored: dict[str, Any]) -> None:
     """Replace the file by one of mode 600 that was never readable by others."""
     import toml
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    # The database comes to lie here too, and is readable by others where the folder is.
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

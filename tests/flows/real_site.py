@@ -177,13 +177,22 @@ class Site:
 
         secret = self.profile()["PREFECT_API_AUTH_STRING"].split(":", 1)
         url = f"http://127.0.0.1:{self.port}/api"
-        with httpx.Client(auth=tuple(secret) if auth else None, timeout=120) as client:
+
+        def ask():
             headers = {}
             if auth and method != "GET":
-                token = client.get(f"{url}/csrf-token", params={"client": "test"}).json()["token"]
-                headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "test"}
+                token = client.get(f"{url}/csrf-token", params={"client": "test"})
+                if token.status_code == 503:
+                    return None
+                headers = {"Prefect-Csrf-Token": token.json()["token"], "Prefect-Csrf-Client": "test"}
             answer = client.request(method, url + path, json=body, headers=headers)
-            return answer.status_code, answer.json() if answer.content else None
+            return (
+                None if answer.status_code == 503 else (answer.status_code, answer.json() if answer.content else None)
+            )
+
+        with httpx.Client(auth=tuple(secret) if auth else None, timeout=120) as client:
+            # The server says 503 while its database is locked; Prefect's own clients ask again as well.
+            return until(ask, f"an answer to {path}")
 
     def profile(self):
         import tomllib

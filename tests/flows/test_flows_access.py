@@ -31,6 +31,7 @@ def test_a_newcomer_gets_a_private_profile_that_is_kept(home):
     assert made["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
     assert len(auth) > 32
     assert stat.S_IMODE((home / "profiles.toml").stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert [path.name for path in home.iterdir()] == ["profiles.toml"]
     assert ensure_access(host="127.0.0.1", port=4300)
     assert _stored(home)["profiles"]["heterotask"] == access.server_settings("127.0.0.1", 4300, auth)
