@@ -5,17 +5,33 @@ from types import SimpleNamespace
 import pytest
 from real_site import Site, documented_commands
 
+_MADE = pytest.StashKey[Site | None]()
+
 
 @pytest.fixture(scope="session")
-def only_site(tmp_path_factory):
+def only_site(tmp_path_factory, request):
     """The session's site after its first `heterotask deploy`; tests take ``site``, which is whole again."""
     made = Site(tmp_path_factory.mktemp("site"))
     try:
         told = made.documented("heterotask deploy")
         assert told.stdout.splitlines()[-1] == f"http://127.0.0.1:{made.port}"
+        request.config.stash[_MADE] = made
         yield made
     finally:
+        request.config.stash[_MADE] = None
         made.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left(request):
+    """A module's runs end with it: the pool has one place, and what the next module starts would wait for ever."""
+    yield
+    made = request.config.stash.get(_MADE, None)
+    if made is not None and made.is_alive("server"):
+        left = made.unfinished()
+        for run, _, _ in left:
+            made.cancel(run)
+        assert left == []
 
 
 @pytest.fixture

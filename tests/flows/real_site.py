@@ -16,21 +16,15 @@ REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 WAIT_S = 240.0
 """How long anything may take on a busy machine; what must be fast is asserted where it happens."""
+DEPLOY_S = 300.0
+"""How long a first `heterotask deploy` may take there: a server makes its database before it answers."""
+FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 
 
 def documented_commands():
     """Return every command of docs/prefect.md but those of the installation."""
     text = (REPOSITORY / "docs" / "prefect.md").read_text().partition("## 2")[2]
     return re.findall(r"^    (\S.*)$", text, re.MULTILINE)
-
-
-def until(ready, what, limit_s=WAIT_S):
-    """Return the first true answer of ``ready``; a missing one fails the test."""
-    end_s = time.monotonic() + limit_s
-    while not (answer := ready()):
-        assert time.monotonic() < end_s, f"{what}: not within {limit_s:g} s"
-        time.sleep(0.05)
-    return answer
 
 
 def has_ended(pid):
@@ -113,32 +107,58 @@ class Site:
             **more,
         }
 
-    def run(self, *command, timeout_s=600):
-        """Run a command where a person works; returns the finished process with its output."""
-        return subprocess.run(
-            list(command),
-            env=self.environment,
-            cwd=self.work,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-        )
+    def until(self, ready, what, limit_s=WAIT_S):
+        """Return the first true answer of ``ready``; a missing one fails the test, and shows the logs' ends."""
+        end_s = time.monotonic() + limit_s
+        while not (answer := ready()):
+            assert time.monotonic() < end_s, f"{what}: not within {limit_s:g} s\n{self.told()}"
+            time.sleep(0.05)
+        return answer
 
-    def check(self, *command):
+    def run(self, *command, limit_s=WAIT_S):
+        """Run a command where a person works; returns the finished process with its output.
+
+        One that takes longer fails the test, and is ended with what it started.
+        """
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(
+            command, env=self.environment, cwd=self.work, text=True, start_new_session=True, **pipes
+        ) as process:
+            try:
+                said = process.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                told = self.told()
+                os.killpg(process.pid, signal.SIGKILL)
+                said = "\n".join(process.communicate(timeout=10))
+                raise AssertionError(f"{command}: no end within {limit_s:g} s\n{said}\n{told}") from None
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, *said)
+
+    def told(self):
+        """Return what a person looks at first: which runs are under way, and the ends of the logs."""
+        lines = []
+        for path in sorted(self.home.glob("heterotask-*.log")):
+            lines += [f"--- {path.name}", *path.read_text(errors="replace").splitlines()[-15:]]
+        with suppress(Exception):
+            lines += ["--- runs that have not ended", *(f"{name}: {state}" for _, name, state in self.unfinished())]
+        return "\n".join(lines)
+
+    def check(self, *command, limit_s=WAIT_S):
         """Run a command that must succeed; returns its output."""
-        done = self.run(*command)
+        done = self.run(*command, limit_s=limit_s)
         assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
         return done.stdout
 
     def deploy(self):
-        return self.check("heterotask", "deploy", "--port", str(self.port))
+        return self.check("heterotask", "deploy", "--port", str(self.port), limit_s=DEPLOY_S)
 
     def documented(self, command):
         """Run a command of docs/prefect.md, but with the port of the site, unless that was done before."""
         if command not in self._documented:
             here = re.sub(r"^heterotask deploy$", f"heterotask deploy --port {self.port}", command)
-            done = self.run("bash", "-c", here)
+            done = self.run("bash", "-c", here, limit_s=DEPLOY_S if command == "heterotask deploy" else WAIT_S)
             assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
             self._documented[command] = done
         return self._documented[command]
@@ -155,13 +175,13 @@ class Site:
         start += f"background.Background({name!r}, deploy.{name.upper()}).start(cwd=Path())"
         self.check(sys.executable, "-c", start)
         if name == "server":
-            until(self._answers, "answer of the server")
+            self.until(self._answers, "answer of the server")
 
     def _answers(self):
         import httpx
 
         with suppress(httpx.HTTPError):
-            return self.api("GET", "/health")[0] == 200
+            return httpx.get(f"http://127.0.0.1:{self.port}/api/health", timeout=10).status_code == 200
         return False
 
     def is_alive(self, name):
@@ -190,9 +210,13 @@ class Site:
                 None if answer.status_code == 503 else (answer.status_code, answer.json() if answer.content else None)
             )
 
-        with httpx.Client(auth=tuple(secret) if auth else None, timeout=120) as client:
+        with httpx.Client(auth=tuple(secret) if auth else None, timeout=60) as client:
             # The server says 503 while its database is locked; Prefect's own clients ask again as well.
-            return until(ask, f"an answer to {path}")
+            end_s = time.monotonic() + WAIT_S
+            while (answer := ask()) is None:
+                assert time.monotonic() < end_s, f"{path}: only 503 within {WAIT_S:g} s"
+                time.sleep(0.05)
+            return answer
 
     def profile(self):
         import tomllib
@@ -216,8 +240,19 @@ class Site:
 
     def ended(self, run):
         """Wait for the run's end; returns its state's type."""
-        final = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
-        return until(lambda: (kind := self.state(run)[0]) in final and kind, f"end of run {run}")
+        return self.until(lambda: (kind := self.state(run)[0]) in FINAL and kind, f"end of run {run}")
+
+    def unfinished(self):
+        """Return (id, name, state) of runs that hold or await a place in the pool, but not of the nights to come."""
+        wanted = {"flow_runs": {"state": {"type": {"not_any_": sorted(FINAL)}}}}
+        _, found = self.api("POST", "/flow_runs/filter", wanted)
+        return [(run["id"], run["name"], run["state_name"]) for run in found if not run["auto_scheduled"]]
+
+    def cancel(self, run):
+        """Cancel a run that is under way or waits; returns when it has ended."""
+        if self.state(run)[0] not in FINAL:
+            self.check("prefect", "flow-run", "cancel", run)
+            self.ended(run)
 
     def pid(self, name):
         """Return the process of the server or worker."""

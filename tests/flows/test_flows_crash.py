@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from real_site import has_ended, until
+from real_site import has_ended
 
 pytestmark = [pytest.mark.prefect, pytest.mark.mpi, pytest.mark.timeout(900)]
 
@@ -25,16 +25,21 @@ class Underway:
     def __init__(self, site):
         self.run = site.start("pipeline/pipeline", SLOW | {"store": str(site.store)})
         # Counters move: the ranks are past their start.
-        until(lambda: progress(site, self.run) > 0, "progress of the run")
+        site.until(lambda: progress(site, self.run) > 0, "progress of the run")
         assert site.state(self.run)[0] == "RUNNING"
         self.shared_memory = site.shared_memory()
         assert self.shared_memory
 
 
 @pytest.fixture(scope="module")
-def left():
-    """What the test before has left under way: one run, or none."""
-    return []
+def left(only_site):
+    """What the test before has left under way: one run, or none. The last one goes: it holds the pool's only place."""
+    runs = []
+    yield runs
+    if runs:
+        only_site.ensure()
+        for underway in runs:
+            only_site.cancel(underway.run)
 
 
 @pytest.fixture
@@ -55,10 +60,10 @@ def progress(site, run):
 
 
 def assert_gone(site, underway):
-    until(lambda: not site.ranks(), "end of the ranks", GONE_S)
-    until(lambda: not any(Path(name).exists() for name in underway.shared_memory), "end of shared memory", GONE_S)
+    site.until(lambda: not site.ranks(), "end of the ranks", GONE_S)
+    site.until(lambda: not any(Path(name).exists() for name in underway.shared_memory), "end of shared memory", GONE_S)
     # What is left of the run is kept first.
-    until(lambda: not list(site.jobs.glob("heterotask-job-*")), "removal of the job's folder")
+    site.until(lambda: not list(site.jobs.glob("heterotask-job-*")), "removal of the job's folder")
 
 
 @pytest.mark.parametrize("way", ["command", pytest.param("page", marks=pytest.mark.slow)])
@@ -87,9 +92,9 @@ def test_a_killed_flow_process_leaves_nothing_and_a_crashed_run(site, underway, 
 def test_a_dead_worker_is_set_right(site, underway, next_starts, how, mend):
     flow, worker = site.flow_process(underway.run), site.pid("worker")
     os.kill(worker, how)
-    until(lambda: has_ended(worker), "end of the worker")
+    site.until(lambda: has_ended(worker), "end of the worker")
     assert_gone(site, underway)
-    until(lambda: has_ended(flow), "end of the flow process")
+    site.until(lambda: has_ended(flow), "end of the flow process")
     if mend == "deploy":
         site.deploy()
     else:
@@ -104,10 +109,7 @@ def test_a_dead_worker_is_set_right(site, underway, next_starts, how, mend):
 def nothing_underway(site, left):
     """No run holds the only place of the pool."""
     while left:
-        run = left.pop().run
-        if site.ranks():
-            site.check("prefect", "flow-run", "cancel", run)
-        assert site.ended(run) == "CANCELLED"
+        site.cancel(left.pop().run)
 
 
 @pytest.mark.slow
@@ -115,10 +117,10 @@ def nothing_underway(site, left):
 def test_a_server_that_restarts_does_not_disturb_a_run(site):
     # As long as a server takes to come back, about; the run may also end without one.
     run = site.start("pipeline/pipeline", SLOW | {"store": str(site.store), "app_params": ["tasks=60", "seconds=0.2"]})
-    until(site.ranks, "start of the ranks")
+    site.until(site.ranks, "start of the ranks")
     server = site.pid("server")
     os.kill(server, signal.SIGKILL)
-    until(lambda: has_ended(server), "end of the server")
+    site.until(lambda: has_ended(server), "end of the server")
     site.restart("server")
     assert site.ended(run) == "COMPLETED"
     assert site.ranks() == []
