@@ -21,9 +21,11 @@ def missing() -> str:
         return f"needs {', '.join(absent)} (apt-get install iproute2 util-linux)"
     if os.geteuid() != 0:
         return "needs root to make network namespaces"
-    probe = subprocess.run(["ip", "netns", "add", "heterotask-probe"], capture_output=True, check=False)
-    subprocess.run(["ip", "netns", "del", "heterotask-probe"], capture_output=True, check=False)
-    return "" if probe.returncode == 0 else "network namespaces are not allowed here"
+    # The processes of pytest-xdist ask at the same time.
+    name = f"heterotask-probe-{os.getpid()}"
+    probe = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return "" if probe.returncode == 0 else f"network namespaces are not allowed here ({probe.stderr.strip()})"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Hosts:
 @contextmanager
 def hosts(folder: Path, *, rate: str) -> Iterator[Hosts]:
     """Yield two hosts whose interfaces send at most ``rate`` (as tc has it); they go with the block."""
-    mark = f"ht{os.getpid() % 10000}"
+    # A name of an interface has 15 characters at most, and the number of a process seven digits. Two processes at the
+    # same time have numbers that are close: their networks of 256 addresses differ.
+    mark = f"ht{os.getpid()}"
     subnet = f"10.{77 + os.getpid() % 100}.{os.getpid() // 100 % 256}"
     names = [f"{mark}n{i}" for i in range(2)]
     addresses = tuple(f"{subnet}.{i + 1}" for i in range(2))

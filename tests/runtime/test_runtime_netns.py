@@ -15,11 +15,8 @@ from heterotask_core.runtime.job import execute
 from heterotask_core.runtime.launch.local import find_mpiexec
 from heterotask_core.runtime.launch.template import TemplateLauncher
 
-pytestmark = [
-    pytest.mark.netns,
-    pytest.mark.mpi,
-    pytest.mark.skipif(bool(network_hosts.missing()), reason=network_hosts.missing() or "-"),
-]
+_MISSING = network_hosts.missing()
+pytestmark = [pytest.mark.netns, pytest.mark.mpi, pytest.mark.skipif(bool(_MISSING), reason=_MISSING)]
 RATE_BYTES_PER_S = 1e9 / 8
 
 
