@@ -66,19 +66,18 @@ def assert_gone(site, underway):
     site.until(lambda: not list(site.jobs.glob("heterotask-job-*")), "removal of the job's folder")
 
 
-@pytest.mark.parametrize("way", ["command", pytest.param("page", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", [pytest.param("command", marks=pytest.mark.slow), "page"])
 def test_a_cancelled_run_leaves_nothing(site, underway, next_starts, way):
     if way == "command":
         site.check("prefect", "flow-run", "cancel", underway.run)
     else:
-        # What the button does.
-        state = {"type": "CANCELLING", "name": "Cancelling"}
-        assert site.api("POST", f"/flow_runs/{underway.run}/set_state", {"state": state})[0] == 201
+        site.ask_to_cancel(underway.run)
     assert_gone(site, underway)
     assert site.ended(underway.run) == "CANCELLED"
     next_starts()
 
 
+@pytest.mark.slow
 def test_a_killed_flow_process_leaves_nothing_and_a_crashed_run(site, underway, next_starts):
     os.kill(site.flow_process(underway.run), signal.SIGKILL)
     assert_gone(site, underway)
@@ -86,9 +85,8 @@ def test_a_killed_flow_process_leaves_nothing_and_a_crashed_run(site, underway, 
     next_starts()
 
 
-@pytest.mark.parametrize(
-    ("how", "mend"), [pytest.param(signal.SIGTERM, "deploy", marks=pytest.mark.slow), (signal.SIGKILL, "reconcile")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "mend"), [(signal.SIGTERM, "deploy"), (signal.SIGKILL, "reconcile")])
 def test_a_dead_worker_is_set_right(site, underway, next_starts, how, mend):
     flow, worker = site.flow_process(underway.run), site.pid("worker")
     os.kill(worker, how)

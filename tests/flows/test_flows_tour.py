@@ -3,7 +3,7 @@
 import pytest
 from real_site import documented_commands
 
-pytestmark = [pytest.mark.prefect, pytest.mark.mpi, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.prefect, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_every_command_of_the_documentation_works(site):

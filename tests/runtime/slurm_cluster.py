@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scontrol")
@@ -29,11 +29,17 @@ def _path() -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Return ports that nobody listens on, each process of the tests others.
+
+    They are below those that outgoing connections and ``bind(0)`` get, so that they are still free when Slurm starts.
+    """
+    ports: list[int] = []
+    for port in range(20_000 + os.getpid() * 8 % 10_000, 32_000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"no {count} free ports")
 
 
 @contextmanager

@@ -19,11 +19,8 @@ from heterotask_core.runtime.job import execute
 ROOT = Path(__file__).parents[2]
 CANNY = ["-p", "size=128", "-p", "tile=64", "--devices", "cpu:1", "--profile-budget", "1", "--evaluations", "5"]
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.mpi,
-    pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing() or "-"),
-]
+_MISSING = slurm_cluster.missing()
+pytestmark = [pytest.mark.slurm, pytest.mark.mpi, pytest.mark.skipif(bool(_MISSING), reason=_MISSING)]
 
 
 @pytest.fixture(scope="module")
