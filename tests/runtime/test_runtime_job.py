@@ -37,7 +37,8 @@ def _nothing_left():
     """No shared memory of this test's job remains, however it ended (others' jobs come and go)."""
     before = _shared()
     yield
-    _wait_until(lambda: _shared() <= before, "shared memory is left")
+    left = _shared() - before
+    _wait_until(lambda: not left & _shared(), f"shared memory is left, of {left}", 30)
 
 
 def _diamond(left: str, right: str) -> Builder:
