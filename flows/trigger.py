@@ -22,6 +22,11 @@ from heterotask_core.apps import find_application, parse_params
 
 EVERY_S = 1.0
 _LOG_BATCH_S = 2.5
+_WAITS = {
+    "Late": "waits for a worker; the pool takes one run at a time: `prefect flow-run ls` shows which is under way",
+    "AwaitingConcurrencySlot": "waits for its deployment's run before; if that is long dead: `heterotask reconcile`",
+}
+"""What a person is told in states of Prefect that a run can stay in without a log line."""
 _UNREACHABLE_S = 120.0
 """A server that restarts is waited for so long."""
 
@@ -93,7 +98,8 @@ def _follow(client: SyncPrefectClient, run: FlowRun) -> FlowRun:
         try:
             run = client.read_flow_run(run.id)
             seen = _show_log(client, run.id, seen)
-            progress = _progress(client, run.id)
+            waits = _WAITS.get((run.state and run.state.name) or "", "")
+            progress = f"  {waits}" if waits else _progress(client, run.id)
             if progress != shown:
                 shown = progress
                 print(progress, file=sys.stderr)
