@@ -28,6 +28,7 @@ from heterotask_core.runtime.wire import Message, program_of, receive, send
 
 SPEC_FILE = "session.json"
 SOCKET_FILE = "session.sock"
+_FIRST_PROGRAM_S = 60.0
 _EAGER_S = 1.0
 """How long after a program ranks look often for the next one."""
 _EAGER_SLEEP_S = 2e-4
@@ -100,7 +101,8 @@ def serve(folder: Path, comm: Any, *, cores: int) -> None:
     settle(comm.Ibarrier())
     while True:
         _tell(caller, State.READY)
-        data = _next_program(comm, caller, spec.idle_s)
+        # A job is started for a program that comes at once, however slowly its caller may go on.
+        data = _next_program(comm, caller, spec.idle_s if epochs else max(spec.idle_s, _FIRST_PROGRAM_S))
         if data is None:
             break
         _tell(caller, State.LOADING)

@@ -48,7 +48,12 @@ ROOM = 1.25
 IDLE_S = 300.0
 _LEAST_OPS = 4096
 _POLL_S = 0.02
+_IDLE = "its job has ended for lack of programs"
 _log = logging.getLogger(__name__)
+
+
+class _IdleError(ExecutionError):
+    """The job ended by itself, with nothing wrong, while a program was on its way to it."""
 
 
 class Session:
@@ -129,6 +134,11 @@ class Session:
             self._prepare(program)
             try:
                 reply = self._hand_over(program, output_dir, passes, times, dilate, verify, progress, timeout_s)
+            except _IdleError:
+                self._restart(_IDLE)
+                if attempt == 0:
+                    continue
+                raise
             except BaseException:
                 self.close()
                 raise
@@ -178,7 +188,7 @@ class Session:
         if self._job is not None and self._job.end_kind is not End.RUNNING:
             self._job.stop()
             error = self._job.error()
-            self._restart("its job has ended" + (f": {error}" if error else " for lack of programs"))
+            self._restart(f"its job has ended: {error}" if error else _IDLE)
         if self._spec is not None and self._job is not None:
             reason = self._misfit(program, self._spec)
             if reason:
@@ -306,7 +316,10 @@ class Session:
         if times is not None:
             write_times(files, program, times)
         head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "verify": verify, "dilate": dilate}
-        send(self._connection, program_message(program, **head, files=str(files)))
+        try:
+            send(self._connection, program_message(program, **head, files=str(files)))
+        except ConnectionError:
+            """It is gone: the answer, which does not come either, says why."""
         job.stall_s = jobs.stall_limit_s(program, dilate)
         job.compiling_s = jobs.FIRST_PASS_S
         shown = -1
@@ -326,6 +339,8 @@ class Session:
 
         try:
             reply = self._until_reply(set(), look)
+        except _IdleError:
+            raise
         except ExecutionError:
             self._keep(files, program, passes, output_dir)
             raise
@@ -376,7 +391,7 @@ class Session:
         if job.step(0.0):
             return
         job.stop()
-        raise job.error() or ExecutionError("the session's job has ended without a reason")
+        raise job.error() or _IdleError("the session's job has ended without a reason")
 
     def _enter(self, state: State) -> None:
         if state is not self.state:

@@ -85,7 +85,11 @@ def _exactly(connection: socket.socket, n_bytes: int) -> bytearray | None:
     data = bytearray(n_bytes)
     view, got = memoryview(data), 0
     while got < n_bytes:
-        n = connection.recv_into(view[got:])
+        try:
+            n = connection.recv_into(view[got:])
+        except ConnectionResetError:
+            # It left without having read everything that was sent to it.
+            return None
         if n == 0:
             return None
         got += n

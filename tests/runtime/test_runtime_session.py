@@ -226,6 +226,18 @@ def test_job_without_programs_ends_by_itself(tmp_path):
         assert session.restarts == ["its job has ended for lack of programs"]
 
 
+def test_program_that_meets_an_ending_job_is_run_by_a_new_one(tmp_path, monkeypatch):
+    b = _chain(1.0)
+    with _session(b, idle_s=0.05) as session:
+        session.run(b.build(), output_dir=tmp_path)
+        session._job.process.wait(30)
+        # The look at the job came a moment before its end.
+        looks, prepare = iter([lambda program: None]), session._prepare
+        monkeypatch.setattr(session, "_prepare", lambda program: next(looks, prepare)(program))
+        session.run(b.build(), output_dir=tmp_path)
+        assert session.restarts == ["its job has ended for lack of programs"]
+
+
 def test_socket_is_private_and_nothing_is_left(tmp_path):
     b = _chain(1.0, nodes=1)
     size = 2 * b.used["n0"]
