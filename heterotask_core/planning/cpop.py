@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from heterotask_core.planning.listing import ListPlanner, cpop_rule
 
-CPOP = ListPlanner("cpop", cpop_rule)
+CPOP = ListPlanner.of_rule("cpop", cpop_rule)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from heterotask_core.planning.listing import ListPlanner, heft_rule
 
-HEFT = ListPlanner("heft", heft_rule)
+HEFT = ListPlanner.of_rule("heft", heft_rule)

@@ -16,4 +16,4 @@ def heft_oct_rule(problem: Problem) -> Rule:
     return Rule(heft.priority, peft_rule(problem).bias, heft.forced)
 
 
-HEFT_OCT = ListPlanner("heft-oct", heft_oct_rule)
+HEFT_OCT = ListPlanner.of_rule("heft-oct", heft_oct_rule)

@@ -296,11 +296,16 @@ def finish_shortest(problem: Problem, passes: Sequence[Placed], *, planner: str,
 
 
 class ListPlanner:
-    """A planner of one pass, for one rule; it ignores budget and warm start."""
+    """A planner of one pass or some, the shortest of which counts; it ignores budget and warm start."""
 
-    def __init__(self, name: str, rule: Callable[[Problem], Rule]) -> None:
+    def __init__(self, name: str, passes: Callable[[Problem], Sequence[Placed]]) -> None:
         self.name = name
-        self.rule = rule
+        self.passes = passes
+
+    @staticmethod
+    def of_rule(name: str, rule: Callable[[Problem], Rule]) -> ListPlanner:
+        """Return the planner of one pass, for one rule."""
+        return ListPlanner(name, lambda problem: [place(problem, arrays(problem), rule(problem))])
 
     def plan(
         self,
@@ -312,8 +317,7 @@ class ListPlanner:
     ) -> Schedule:
         """Return the list schedule."""
         problem = with_room(problem)
-        placed = place(problem, arrays(problem), self.rule(problem))
-        schedule = finish(problem, placed, planner=self.name, seed=budget.seed)
+        schedule = finish_shortest(problem, self.passes(problem), planner=self.name, seed=budget.seed)
         if progress is not None:
             progress(0, schedule.makespan_s)
         return schedule

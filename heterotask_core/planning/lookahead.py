@@ -11,9 +11,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from heterotask_core.planning.base import Budget, Progress
-from heterotask_core.planning.core import arrays
-from heterotask_core.planning.listing import Rule, cheapest_routes, finish, heft_rule, place
+from heterotask_core.planning.core import Placed, arrays
+from heterotask_core.planning.listing import ListPlanner, Rule, cheapest_routes, heft_rule, place
 from heterotask_core.planning.placing import (
     carry_out,
     copy_time,
@@ -28,8 +27,6 @@ from heterotask_core.planning.placing import (
 )
 from heterotask_core.planning.problem import I32, Problem
 from heterotask_core.planning.raw import addresses, inner
-from heterotask_core.planning.room import with_room
-from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.view import Arrays
 
 
@@ -169,27 +166,9 @@ def lookahead_rule(problem: Problem, view: Arrays) -> Rule:
     return Rule(heft.priority, heft.bias, forced)
 
 
-class LookaheadPlanner:
-    """HEFT with look-ahead; it ignores budget and warm start."""
-
-    name = "lookahead"
-
-    def plan(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        warm_start: Schedule | None = None,
-        progress: Progress | None = None,
-    ) -> Schedule:
-        """Return the list schedule."""
-        problem = with_room(problem)
-        view = arrays(problem)
-        placed = place(problem, view, lookahead_rule(problem, view))
-        schedule = finish(problem, placed, planner=self.name, seed=budget.seed)
-        if progress is not None:
-            progress(0, schedule.makespan_s)
-        return schedule
+def _passes(problem: Problem) -> list[Placed]:
+    view = arrays(problem)
+    return [place(problem, view, lookahead_rule(problem, view))]
 
 
-LOOKAHEAD = LookaheadPlanner()
+LOOKAHEAD = ListPlanner("lookahead", _passes)

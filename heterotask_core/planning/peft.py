@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from heterotask_core.planning.listing import ListPlanner, peft_rule
 
-PEFT = ListPlanner("peft", peft_rule)
+PEFT = ListPlanner.of_rule("peft", peft_rule)

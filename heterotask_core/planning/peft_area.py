@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.bounds import area_prices
 from heterotask_core.planning.core import Placed, arrays
-from heterotask_core.planning.listing import Rule, finish_shortest, heft_rule, peft_rule, place, wide
+from heterotask_core.planning.listing import ListPlanner, Rule, heft_rule, peft_rule, place, wide
 from heterotask_core.planning.problem import F64, Problem
-from heterotask_core.planning.room import with_room
-from heterotask_core.planning.schedule import Schedule
 
 WEIGHTS = (1.0, 3.0, 10.0)
 """How many times the difference is paid."""
@@ -49,27 +46,10 @@ def peft_area_rules(problem: Problem) -> list[Rule]:
     ]
 
 
-class PeftAreaPlanner:
-    """The shortest of the passes; it ignores budget and warm start. Without prices, it is PEFT."""
-
-    name = "peft-area"
-
-    def plan(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        warm_start: Schedule | None = None,
-        progress: Progress | None = None,
-    ) -> Schedule:
-        """Return the best list schedule."""
-        problem = with_room(problem)
-        view = arrays(problem)
-        passes: list[Placed] = [place(problem, view, r) for r in peft_area_rules(problem) or [peft_rule(problem)]]
-        schedule = finish_shortest(problem, passes, planner=self.name, seed=budget.seed)
-        if progress is not None:
-            progress(0, schedule.makespan_s)
-        return schedule
+def _passes(problem: Problem) -> list[Placed]:
+    """Return a pass for each rule; without prices, PEFT's."""
+    view = arrays(problem)
+    return [place(problem, view, rule) for rule in peft_area_rules(problem) or [peft_rule(problem)]]
 
 
-PEFT_AREA = PeftAreaPlanner()
+PEFT_AREA = ListPlanner("peft-area", _passes)

@@ -78,4 +78,4 @@ def peft_link_rule(problem: Problem) -> Rule:
     return Rule(rank, table, anywhere(problem))
 
 
-PEFT_LINK = ListPlanner("peft-link", peft_link_rule)
+PEFT_LINK = ListPlanner.of_rule("peft-link", peft_link_rule)

@@ -13,13 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from heterotask_core.errors import InfeasiblePlanError
-from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.core import Placed, arrays
 from heterotask_core.planning.heft_oct import heft_oct_rule
-from heterotask_core.planning.listing import Rule, finish_shortest, heft_rule, peft_rule, place, wide
+from heterotask_core.planning.listing import ListPlanner, Rule, heft_rule, peft_rule, place, wide
 from heterotask_core.planning.problem import Problem
-from heterotask_core.planning.room import with_room
-from heterotask_core.planning.schedule import Schedule
 
 Mask = npt.NDArray[np.bool_]
 
@@ -75,26 +72,4 @@ def restricted_passes(problem: Problem) -> list[tuple[Placed, Rule, str]]:
     return passes
 
 
-class RestrictedPlanner:
-    """The shortest of the passes over all sets; it ignores budget and warm start."""
-
-    name = "restricted"
-
-    def plan(
-        self,
-        problem: Problem,
-        *,
-        budget: Budget,
-        warm_start: Schedule | None = None,
-        progress: Progress | None = None,
-    ) -> Schedule:
-        """Return the best list schedule."""
-        problem = with_room(problem)
-        passes = [placed for placed, _, _ in restricted_passes(problem)]
-        schedule = finish_shortest(problem, passes, planner=self.name, seed=budget.seed)
-        if progress is not None:
-            progress(0, schedule.makespan_s)
-        return schedule
-
-
-RESTRICTED = RestrictedPlanner()
+RESTRICTED = ListPlanner("restricted", lambda problem: [placed for placed, _, _ in restricted_passes(problem)])
