@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,7 @@ def main() -> None:
             print(f"left out: {error}", file=sys.stderr)
             continue
         name = path.name.removesuffix(".gz").removesuffix(".json")
-        object.__setattr__(problem, "name", name)
+        problem = replace(problem, name=name)
         kind = kind_of(name)
         time_s = options.time_budget
         if time_s is not None and "nb>=30" in kind:

@@ -391,7 +391,9 @@ class Session:
         if job.step(0.0):
             return
         job.stop()
-        raise job.error() or _IdleError("the session's job has ended without a reason")
+        raise job.error() or _IdleError(
+            "the session's job ended for lack of programs while one was handed over; give the session a longer idle_s"
+        )
 
     def _enter(self, state: State) -> None:
         if state is not self.state:
