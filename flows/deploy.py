@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import runpy
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -105,8 +103,6 @@ def _ensure_server(url: str, *, ours: bool, start: bool, cwd: Path, progress: Ca
         server = Background("server", SERVER)
         server.start(cwd=cwd)
         progress(f"server starts (log: {server.log})")
-        # What the deployments need takes seconds to import, and a server with a new database longer to start.
-        import flows.forms  # noqa: F401
 
         def healthy() -> bool:
             try:
@@ -144,28 +140,15 @@ def _ensure_pool(progress: Callable[[str], None]) -> None:
 
 def _deploy(file: Path, progress: Callable[[str], None]) -> None:
     """Apply prefect.yaml, and a deployment with a form of its own for every installed application."""
-    failed, text = _prefect("--no-prompt", "deploy", "--all", "--prefect-file", file.name, cwd=file.parent)
-    if failed:
-        said = [line.strip() for line in text.splitlines() if line.strip()]
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", file.name]
+    done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise DeployError(f"`prefect deploy --all` failed: {' '.join(said[-4:])}; see {file}")
     from flows.forms import deploy_forms
 
     forms = deploy_forms(pool=POOL, folder=file.parent)
     progress(f"deployments of {file.name} made, and forms: {', '.join(forms)}")
-
-
-def _prefect(*arguments: str, cwd: Path) -> tuple[bool, str]:
-    """Run Prefect's command line in this process, which has imported all of it; return (whether it failed, output)."""
-    said = io.StringIO()
-    argv, sys.argv = sys.argv, ["prefect", *arguments]
-    try:
-        with contextlib.chdir(cwd), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            runpy.run_module("prefect", run_name="__main__")
-    except SystemExit as end:
-        return bool(end.code), said.getvalue()
-    finally:
-        sys.argv = argv
-    return False, said.getvalue()
 
 
 def _start_worker(*, start: bool, cwd: Path, progress: Callable[[str], None]) -> Background | None:
