@@ -38,6 +38,8 @@ def facts_text(facts: dict[str, Any]) -> str:
     for name, size in facts["link_bytes"].items():
         share = facts.get("link_busy_s", {}).get(name, 0.0) / facts["window_s"] if facts.get("window_s") else 0.0
         lines.append(f"  {name}: {size / 2**20:.1f} MiB moved, busy {100 * share:.1f} %")
+    if not facts["link_bytes"]:
+        lines.append("  links: no bytes moved")
     for name, planned in facts["arena_planned_bytes"].items():
         actual = facts["arena_peak_bytes"].get(name, 0)
         if planned or actual:

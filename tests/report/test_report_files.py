@@ -220,3 +220,6 @@ def test_text_names_devices_path_and_deviations(program, trace):
         "  memory a: planned peak 1.0 MiB, actual 1.0 MiB",
         "  clock of b: 1500.000 ms ahead of the first node's, drift 2.00 µs/s, its times are right within 30.0 µs",
     ]
+    still = facts_text(facts | {"link_bytes": {}}).splitlines()
+    assert "  links: no bytes moved" in still
+    assert not [line for line in still if "MiB moved" in line]
