@@ -36,7 +36,7 @@ class NodeClock:
     at_s: float
     """The moment on this clock in the middle of the run."""
     error_s: float
-    """Largest error of a converted time, if the drift is constant."""
+    """Largest error of a converted time between the round trips before and after, if the drift is constant."""
 
     def to_reference(self, times_s: F64) -> F64:
         """Return times of this clock on the reference clock."""
@@ -51,12 +51,13 @@ SAME = NodeClock(0.0, 0.0, 0.0, 0.0)
 def fit_clock(before: F64, after: F64) -> NodeClock:
     """Return the clock that fits round trips (n, 3) of [asked, stamped, answered] before and after a run.
 
-    A clock whose bounds allow no offset at either moment is taken to be the reference clock itself: nodes of one
-    host, whose times a correction could only blur.
+    A clock whose bounds at both moments allow that there is no offset is taken to be the reference clock itself: nodes
+    of one host, whose times a correction could only blur.
     """
     (first_s, first_error_s, first_at_s), (last_s, last_error_s, last_at_s) = _offset(before), _offset(after)
     if abs(first_s) <= first_error_s and abs(last_s) <= last_error_s:
-        return NodeClock(0.0, 0.0, 0.0, max(first_error_s, last_error_s))
+        # The offset may be anywhere within the bounds, which 0 need not be in the middle of.
+        return NodeClock(0.0, 0.0, 0.0, max(abs(first_s) + first_error_s, abs(last_s) + last_error_s))
     span_s = last_at_s - first_at_s
     drift = (last_s - first_s) / span_s if span_s > 0 else 0.0
     middle_s = (first_at_s + last_at_s) / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heterotask_core.runtime.clock import ROUNDS, NodeClock, fit_clock
@@ -26,6 +26,10 @@ def _delays(rng):
 seeds = st.integers(0, 2**32 - 1)
 
 
+# The trips before are so long that their first moment is outside of what the error is stated for.
+@example(offset_s=1.0, drift=0.0, span_s=1.0, seed=20000)
+# A clock so slow to drift that it may be the reference clock itself.
+@example(offset_s=0.0, drift=-3.591736492440507e-05, span_s=0.5, seed=1301)
 @given(offset_s=st.floats(-1e6, 1e6), drift=st.floats(-1e-4, 1e-4), span_s=st.floats(0.5, 1000.0), seed=seeds)
 def test_times_between_the_pingpongs_are_right_within_the_stated_error(offset_s, drift, span_s, seed):
     rng = np.random.default_rng(seed)
@@ -38,10 +42,12 @@ def test_times_between_the_pingpongs_are_right_within_the_stated_error(offset_s,
     # Within one group of trips the offset moves by the drift over their length; a double has 1e-10 s at 1e6 s.
     length_s = max(trips[-1, 2] - trips[0, 0] for trips in (before, after))
     slack_s = 3 * abs(drift) * length_s + 2e-9
-    true_s = np.linspace(before[0, 0], after[-1, 2], 11)
+    true_s = np.linspace(before[-1, 2], after[0, 0], 11)
     assert np.abs(fit.to_reference(clock(true_s)) - true_s).max() <= fit.error_s + slack_s
     shortest_s = max(float((trips[:, 2] - trips[:, 0]).min()) for trips in (before, after))
-    assert fit.error_s <= shortest_s / 2 + slack_s
+    # One that is taken to be the reference clock may have any offset within its bounds, not only their middle.
+    taken_for_same = (fit.offset_s, fit.drift) == (0.0, 0.0)
+    assert fit.error_s <= (shortest_s if taken_for_same else shortest_s / 2) + slack_s
 
 
 @given(seed=seeds)
