@@ -161,7 +161,7 @@ def test_run_reuses_profile_and_plan_and_refuses_what_is_stale(heterotask, tmp_p
         (plan / name).write_bytes(content[:100])
         code, out, err = heterotask("run", "canny", *SMALL, "--store", store, "--json")
         assert (code, out) == (1, "")
-        assert "make the plan again" in err
+        assert "delete this folder and plan again" in err
         assert len(err.splitlines()) == 1
         (plan / name).write_bytes(content)
 

@@ -65,4 +65,4 @@ def load_program(folder: Path) -> Program:
                 values[name] = tuple(value)
         return Program(**values)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise StoreError(f"{folder}: no readable program here ({error}); make the plan again") from error
+        raise StoreError(f"{folder}: no readable program here ({error}); delete this folder and plan again") from error

@@ -55,5 +55,5 @@ def test_damaged_program_is_refused(tmp_path, name, damage):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     else:
         path.write_bytes(b'{"format": 99}')
-    with pytest.raises(StoreError, match="make the plan again"):
+    with pytest.raises(StoreError, match="delete this folder and plan again"):
         load_program(tmp_path)

@@ -17,9 +17,9 @@ from heterotask_core.runtime.launch.slurm import SlurmLauncher
 from heterotask_core.runtime.launch.template import TemplateLauncher
 
 
-def _tool(folder: Path, name: str) -> str:
+def _tool(folder: Path, name: str, says: str = "HYDRA build details:") -> str:
     path = folder / name
-    path.write_text("#!/bin/sh\n")
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
     path.chmod(0o755)
     return str(path)
 
@@ -44,6 +44,9 @@ def test_mpiexec_beside_the_interpreter_wins_over_path(tmp_path, monkeypatch):
     assert str(tmp_path / "venv" / "mpiexec") in LocalLauncher().command(n_ranks=1, argv=[])
     (tmp_path / "venv" / "mpiexec").unlink()
     assert str(tmp_path / "path" / "mpiexec") in LocalLauncher().command(n_ranks=1, argv=[])
+    _tool(tmp_path / "path", "mpiexec", says="mpiexec (OpenRTE) 4.1.4")
+    with pytest.raises(LaunchError, match=r"path/mpiexec is not MPICH's; run `.*python -m pip install mpich`$"):
+        LocalLauncher().command(n_ranks=1, argv=[])
     (tmp_path / "path" / "mpiexec").unlink()
     with pytest.raises(LaunchError, match="neither beside"):
         LocalLauncher().command(n_ranks=1, argv=[])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ def find_mpiexec() -> str:
     """Return ``mpiexec``: the one beside the interpreter, else the one in PATH.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: there is none, or the one in PATH is not Hydra (MPICH's, or one made of it).
     """
     beside = Path(sys.executable).parent / "mpiexec"
     if os.access(beside, os.X_OK):
@@ -25,6 +26,12 @@ def find_mpiexec() -> str:
     if found is None:
         raise LaunchError(
             f"mpiexec is neither beside {sys.executable} nor in PATH; run `{sys.executable} -m pip install mpich`"
+        )
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    if not any(name in version.stdout for name in ("HYDRA", "Intel(R) MPI")):
+        raise LaunchError(
+            f"mpiexec is not beside {sys.executable}, and {found} is not MPICH's; run `{sys.executable} -m pip install "
+            "mpich`"
         )
     return found
 
