@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from typing import Any
@@ -35,7 +36,7 @@ def trigger(deployment: str, application: str, param: list[str], options: dict[s
     """Start ``deployment`` for an application, show its log and progress on stderr, and return the exit code.
 
     ``options`` are fields of the pipeline's parameters; None or "" leaves the deployment's default. 0: completed;
-    1: failed, crashed or cancelled; 130: interrupted here, while the run goes on.
+    1: failed, crashed or cancelled; 130 or 143: interrupted or ended here, while the run goes on.
     Raises :class:`~flows.access.DeployError` when server or deployment do not answer or refuse the parameters, and
     :class:`~heterotask_core.errors.ApplicationError` for wrong parameters.
     """
@@ -50,9 +51,9 @@ def trigger(deployment: str, application: str, param: list[str], options: dict[s
             print(f"run {run.name}: {_page(run)}", file=sys.stderr)
             try:
                 run = _follow(client, run)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemExit) as end:
                 print(f"the run goes on; end it with `prefect flow-run cancel {run.id}`", file=sys.stderr)
-                return 130
+                return 128 + (signal.SIGINT if isinstance(end, KeyboardInterrupt) else signal.SIGTERM)
             return _outcome(client, run, as_json=as_json)
     except ObjectNotFound as error:
         raise DeployError(f"there is no deployment {deployment!r}; see `prefect deployment ls`") from error

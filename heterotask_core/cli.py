@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from heterotask_core.errors import HeteroTaskError, MissingExtraError, StoreError
+from heterotask_core.interrupts import resend_lost
 
 if TYPE_CHECKING:
     from heterotask_core.planning.base import Budget
@@ -414,6 +416,21 @@ def _load_command(entry: EntryPoint) -> Callable[..., None]:
     return found
 
 
+class Terminated(SystemExit):
+    """SIGTERM arrived."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated(128 + number)
+
+
+def _is_interrupted(end: BaseException | None) -> bool:
+    """Whether a signal ends the command; one that follows a run elsewhere handles it itself."""
+    while end is not None and not isinstance(end, (KeyboardInterrupt, Terminated)):
+        end = end.__context__
+    return end is not None
+
+
 def main() -> None:
     """Run the command line; an error of ours, or of the file system, is one line on stderr and exit code 1."""
     from heterotask_core.commands.register import register
@@ -422,11 +439,12 @@ def main() -> None:
     for entry in entry_points(group="heterotask.commands"):
         app.command(entry.name)(_load_command(entry))
     # Like Ctrl-C: what was started is ended and temporary files go, which the default would leave.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, _terminate)
+    resend_lost({KeyboardInterrupt: signal.SIGINT, Terminated: signal.SIGTERM})
     try:
         app()
     except SystemExit as end:
-        if end.code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        if _is_interrupted(end):
             print("interrupted: everything that was started is ended, complete records are kept", file=sys.stderr)
         raise
     except (HeteroTaskError, OSError) as error:

@@ -22,6 +22,7 @@ def heterotask(monkeypatch, capsys):
     """Run the command in this process; returns (exit code, stdout, stderr)."""
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
 
     def run(*argv):
         monkeypatch.setattr(sys, "argv", ["heterotask", *map(str, argv)])
@@ -283,6 +284,50 @@ class App:
 
 APP = App()
 """
+
+
+CALLBACK_APP = """
+import ctypes, signal, sys, time
+from pydantic import BaseModel
+
+class App:
+    name, summary = "callback", "is told to end while it is in a callback from C"
+    class Params(BaseModel):
+        number: int
+        times: int
+    def build(self, params):
+        left = [params.times]
+        def called():
+            left[0] -= 1
+            signal.raise_signal(params.number)
+        for _ in range(params.times):
+            ctypes.CFUNCTYPE(None)(called)()
+        print("goes on" if left == [0] else left, flush=True)
+        while True:
+            time.sleep(60)
+    def check(self, params, output_dir):
+        raise NotImplementedError
+
+APP = App()
+"""
+
+
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 20), (signal.SIGTERM, 1)])
+def test_a_signal_in_a_callback_from_c_ends_the_command_too(tmp_path, number, times):
+    (tmp_path / "callback_app.py").write_text(CALLBACK_APP)
+    command = [sys.executable, "-m", "heterotask_core.cli", "plan", "callback_app:APP", "--devices", "cpu:1"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(
+        [*command, "-p", f"number={number}", "-p", f"times={times}", "--store", str(tmp_path / "store")],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    assert (done.returncode, done.stdout) == (128 + number, "goes on\n")
+    assert said == ["interrupted: everything that was started is ended, complete records are kept"]
 
 
 def test_help_imports_nothing_heavy():
