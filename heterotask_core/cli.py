@@ -416,6 +416,9 @@ def _load_command(entry: EntryPoint) -> Callable[..., None]:
     return found
 
 
+INTERRUPTED = "interrupted: everything that was started is ended, complete records are kept"
+
+
 class Terminated(SystemExit):
     """SIGTERM arrived."""
 
@@ -440,15 +443,20 @@ def main() -> None:
         app.command(entry.name)(_load_command(entry))
     # Like Ctrl-C: what was started is ended and temporary files go, which the default would leave.
     signal.signal(signal.SIGTERM, _terminate)
-    resend_lost({KeyboardInterrupt: signal.SIGINT, Terminated: signal.SIGTERM})
+    lost = resend_lost({KeyboardInterrupt: signal.SIGINT, Terminated: signal.SIGTERM})
     try:
         app()
     except SystemExit as end:
         if _is_interrupted(end):
-            print("interrupted: everything that was started is ended, complete records are kept", file=sys.stderr)
+            print(INTERRUPTED, file=sys.stderr)
         raise
-    except (HeteroTaskError, OSError) as error:
-        if "--debug" in sys.argv:
+    except Exception as error:
+        if lost():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            print(INTERRUPTED, file=sys.stderr)
+            sys.exit(128 + lost())
+        if "--debug" in sys.argv or not isinstance(error, (HeteroTaskError, OSError)):
             raise
         lines = (line.strip() for line in str(error).splitlines())
         print(f"error: {'; '.join(line for line in lines if line)}", file=sys.stderr)

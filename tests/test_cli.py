@@ -295,6 +295,7 @@ class App:
     class Params(BaseModel):
         number: int
         times: int
+        fails: bool
     def build(self, params):
         left = [params.times]
         def called():
@@ -303,6 +304,8 @@ class App:
         for _ in range(params.times):
             ctypes.CFUNCTYPE(None)(called)()
         print("goes on" if left == [0] else left, flush=True)
+        if params.fails:
+            raise RuntimeError("the callback has done nothing")
         while True:
             time.sleep(60)
     def check(self, params, output_dir):
@@ -312,13 +315,16 @@ APP = App()
 """
 
 
-@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 20), (signal.SIGTERM, 1)])
-def test_a_signal_in_a_callback_from_c_ends_the_command_too(tmp_path, number, times):
+@pytest.mark.parametrize(
+    ("number", "times", "fails"), [(signal.SIGINT, 20, False), (signal.SIGTERM, 1, False), (signal.SIGINT, 1, True)]
+)
+def test_a_signal_in_a_callback_from_c_ends_the_command_too(tmp_path, number, times, fails):
     (tmp_path / "callback_app.py").write_text(CALLBACK_APP)
     command = [sys.executable, "-m", "heterotask_core.cli", "plan", "callback_app:APP", "--devices", "cpu:1"]
+    given = [f"number={int(number)}", f"times={times}", f"fails={fails}"]
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     done = subprocess.run(
-        [*command, "-p", f"number={number}", "-p", f"times={times}", "--store", str(tmp_path / "store")],
+        [*command, *(word for value in given for word in ("-p", value)), "--store", str(tmp_path / "store")],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
