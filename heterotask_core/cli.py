@@ -6,12 +6,13 @@ entry points of the group ``heterotask.commands`` (the calibration does).
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FrameType
@@ -434,6 +435,17 @@ def _is_interrupted(end: BaseException | None) -> bool:
     return end is not None
 
 
+def _end_now(code: str | int | None) -> NoReturn:
+    """Say that the command is interrupted, and end without taking down what Numba holds, which takes many seconds."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    print(INTERRUPTED, file=sys.stderr, flush=True)
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
 def main() -> None:
     """Run the command line; an error of ours, or of the file system, is one line on stderr and exit code 1."""
     from heterotask_core.commands.register import register
@@ -448,14 +460,11 @@ def main() -> None:
         app()
     except SystemExit as end:
         if _is_interrupted(end):
-            print(INTERRUPTED, file=sys.stderr)
+            _end_now(end.code)
         raise
     except Exception as error:
         if lost():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-            print(INTERRUPTED, file=sys.stderr)
-            sys.exit(128 + lost())
+            _end_now(128 + lost())
         if "--debug" in sys.argv or not isinstance(error, (HeteroTaskError, OSError)):
             raise
         lines = (line.strip() for line in str(error).splitlines())

@@ -6,11 +6,15 @@ columns or types are others.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import polars as pl
 
 from heterotask_core.errors import StoreError
+
+# Importing Polars makes Ctrl-C wait until the child process that Python waits for has ended.
+signal.siginterrupt(signal.SIGINT, True)
 
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 

@@ -1,5 +1,6 @@
 """Signals whose exception is lost are sent again; what else is lost is shown as before."""
 
+import signal
 import subprocess
 import sys
 
@@ -35,3 +36,31 @@ def test_only_what_the_main_thread_lost_of_a_signal_is_sent_again_and_silent():
     assert "of something else" in done.stderr
     assert "in another thread" in done.stderr
     assert "of Ctrl-C" not in done.stderr
+
+
+WAITING = """
+import subprocess
+import heterotask_core.tables
+
+with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+    print("waits", flush=True)
+    try:
+        child.wait()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_ctrl_c_does_not_wait_for_a_child_process():
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        try:
+            assert process.stdout.readline() == "waits\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60)[0] == "interrupted\n"
+        finally:
+            process.kill()
