@@ -9,12 +9,19 @@ import threading
 import time
 from pathlib import Path
 
+from prefect.exceptions import TerminationSignal
+
+from heterotask_core.interrupts import resend_lost
+
 _GRACE_S = 3.0
 """How long the flow has to report that it crashed, before it is killed; the ranks end either way."""
 
 
 def end_with_worker() -> None:
-    """Watch the worker that this process descends from, if any; when it ends, so does this process."""
+    """Watch the worker that this process descends from, if any; when it ends, so does this process.
+
+    What such a process is told, also by a person who cancels the run, is not lost while Numba compiles.
+    """
     worker = find_worker(os.getpid())
     if worker is None:
         return
@@ -22,6 +29,7 @@ def end_with_worker() -> None:
         descriptor = os.pidfd_open(worker)
     except OSError:
         return
+    resend_lost({TerminationSignal: signal.SIGTERM})
     threading.Thread(target=_wait, args=(descriptor,), name="end with worker", daemon=True).start()
 
 

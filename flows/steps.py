@@ -18,6 +18,7 @@ from calibration.journal import overheads_to_json
 from flows.artifacts import artifact_key, publish_calibration, publish_drift, publish_run
 from flows.orphan import end_with_worker
 from flows.params import CalibrateParams, NightlyParams, PlanParams, ProfileParams, WorkflowParams
+from flows.plain import tell_errors_in_one_line
 from flows.progress import ProgressFeed, rank_lines_to
 from flows.reconcile import host_tag
 from heterotask_core.errors import ExecutionError, LaunchError
@@ -31,9 +32,10 @@ LAUNCH_RETRY_S = 10
 def mark_host() -> None:
     """Tag the current flow run with this host, where `heterotask reconcile` can tell whether it lives.
 
-    From here on the process ends with its worker.
+    From here on the process ends with its worker, and tells errors of ours in one line.
     """
     end_with_worker()
+    tell_errors_in_one_line()
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return

@@ -110,4 +110,8 @@ def test_a_failed_run_has_our_message_and_exit_code_and_no_shell(site, tmp_path)
     assert failed.returncode == 1
     assert "Failed" in failed.stderr
     assert "flows_app:NONE" in failed.stderr
+    # One line of ours, and the state's message; no traceback.
+    assert failed.stderr.count("\n  error: ") == 1
+    assert "Traceback" not in failed.stderr
+    assert failed.stderr.splitlines()[-1].startswith("Failed: Flow run encountered an exception: ApplicationError: ")
     assert not made.exists()
