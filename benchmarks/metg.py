@@ -2,10 +2,10 @@
 
 python benchmarks/metg.py [--pattern NAME …] [--width N …] [--output-bytes N …] [--nodes 1 2] [--repeats N]
 
-For every pattern the kernel's iteration count goes down; efficiency is the kernel's time at full speed over the cores'
-time, granularity the cores' time a task. HeteroTask on two CPU ranks (in one node, and in two virtual nodes with
-agents between them), and a plain mpi4py loop on two ranks, in the same run; median and quartiles over repeats. Where
-Dask, Ray (both on the first pattern, 30 steps) or StarPU (its stencil) are not installed they are skipped by name.
+For every pattern the kernel's iteration count goes down; efficiency is the kernel's time on cores that all compute over
+the cores' time, granularity the cores' time a task. HeteroTask on two CPU ranks (in one node, and in two virtual nodes
+with agents between them), and a plain mpi4py loop on two ranks, in the same run; median and quartiles over repeats.
+Dask, Ray (both on the first pattern, 30 steps) or StarPU (its stencil) are skipped by name where not installed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from heterotask_core.runtime.launch.local import LocalLauncher
 from heterotask_core.runtime.session import Session
 
 RANKS = 2
-TASK_S = (100e-6, 50e-6, 25e-6, 12e-6, 8e-6, 6e-6, 4e-6, 3e-6, 2e-6, 1.5e-6, 1e-6, 0.5e-6, 0.0)
+TASK_S = (400e-6, 200e-6, 100e-6, 50e-6, 25e-6, 12e-6, 8e-6, 6e-6, 4e-6, 3e-6, 2e-6, 1.5e-6, 1e-6, 0.5e-6, 0.0)
 """Kernel times tried."""
 
 
@@ -273,7 +273,7 @@ def run_starpu(per_iteration_s: float, repeats: int) -> str:
         source = Path(__file__).with_name("metg_starpu.c")
         subprocess.run(["cc", "-O2", str(source), "-o", str(binary), *flags], check=True)
         steps = 1000
-        iterations = [round(s / per_iteration_s) for s in (400e-6, 200e-6, *TASK_S)]
+        iterations = [round(s / per_iteration_s) for s in TASK_S]
         environment = {**os.environ, "STARPU_NCPU": str(RANKS), "STARPU_HOME": folder, "STARPU_SILENT": "1"}
         printed = subprocess.run(
             [str(binary), str(steps), str(repeats), *map(str, iterations)],
@@ -298,7 +298,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    per_iteration_s = seconds_per_iteration()
+    if options.repeats < 2:
+        parser.error("--repeats must be at least 2: quartiles are printed")
+    per_iteration_s = seconds_per_iteration(RANKS)
     iterations = [round(s / per_iteration_s) for s in TASK_S]
     cores = len(os.sched_getaffinity(0))
     print(f"{machine.machine()}, {cores} cores, {RANKS} ranks that compute, {options.steps} steps, kernel iteration "

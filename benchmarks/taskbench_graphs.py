@@ -6,7 +6,11 @@ A graph has ``steps`` rows of ``width`` points; a point takes the outputs of som
 
 from __future__ import annotations
 
+import multiprocessing
 import random
+import statistics
+import time
+from typing import Any
 
 import numba
 import numpy as np
@@ -126,14 +130,27 @@ def _kernel(arity: int) -> Kernel:
 STEP0, STEP1, STEP2, STEP3, STEP4, STEP5 = KERNELS = tuple(_kernel(arity) for arity in range(6))
 
 
-def seconds_per_iteration() -> float:
-    """Return the kernel's time an iteration: the best of a few long runs."""
-    import time
+def seconds_per_iteration(processes: int) -> float:
+    """Return the kernel's time an iteration while ``processes`` compute at once, as ranks do: the mean of medians."""
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(processes)
+    results = context.SimpleQueue()
+    running = [context.Process(target=_time_work, args=(start, results)) for _ in range(processes)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+        if process.exitcode:
+            raise SystemExit(f"timing the kernel failed: a process ended with exit code {process.exitcode}")
+    return statistics.mean(results.get() for _ in running)
 
+
+def _time_work(start: Any, results: Any) -> None:
     work(1.0, 10)
-    best = np.inf
-    for _ in range(20):
-        start_s = time.perf_counter()
+    start.wait()
+    times = []
+    for _ in range(50):
+        begin_s = time.perf_counter()
         work(1.0, 1_000_000)
-        best = min(best, time.perf_counter() - start_s)
-    return best / 1_000_000
+        times.append(time.perf_counter() - begin_s)
+    results.put(statistics.median(times) / 1_000_000)

@@ -8,13 +8,21 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 /* LAYOUT: of the structures that Python fills; native.py says the same. One more with every change of theirs. */
-enum { LINE_WORDS = 8, ROUNDS = 64, LAYOUT = 1 };
+enum { LINE_WORDS = 8, ROUNDS = 64, LAYOUT = 2 };
+/* Words of a lane's line of counters. */
+enum { ISSUED, COMPLETE, WAITS, BELL };
+/* Words of an agent's line: its bell, and whether ops are long enough for blocking to pay. */
+enum { COARSE = 1 };
 
 struct lane {
     int64_t n, position;
@@ -24,9 +32,11 @@ struct lane {
     const int64_t *dep_ptr;
     const int32_t *deps;
     double *start_s, *finish_s;
-    uint64_t *counters; /* issued, done */
+    uint64_t *counters; /* issued, complete, whether it waits */
     int64_t spin_ns, idle_ns, sleep_ns;
-    const uint8_t *gives; /* whether to give the core away once the op is published */
+    const uint8_t *gives; /* whether the agent sends what the op makes, and may need this core for it */
+    uint64_t *bell;       /* of the node's agent, or NULL where it has a core of its own */
+    const uint8_t *far;   /* by dependency, whether it is received from another node */
 };
 
 static inline uint64_t load(const uint64_t *word)
@@ -82,6 +92,29 @@ static void pause_once(int64_t idle_ns, int64_t spin_ns, int64_t yield_ns, int64
     }
 }
 
+/* A futex has 32 bits: the half of the word that holds a 1. */
+static inline uint32_t *half(uint64_t *bell)
+{
+    return (uint32_t *)bell + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
+}
+
+/* Wake the node's agent if it naps: there is something to send, or a core to use. */
+static inline void ring(uint64_t *bell)
+{
+    if (bell != NULL && load(bell)) {
+        store(bell, 0);
+        syscall(SYS_futex, half(bell), FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
+/* Sleep until the bell, set to 1 by the caller, is rung, time_ns at most; not at all if it was rung since. */
+static void nap(uint64_t *bell, int64_t time_ns)
+{
+    struct timespec t = {0, time_ns};
+    syscall(SYS_futex, half(bell), FUTEX_WAIT, 1, &t, NULL, 0);
+    store(bell, 0);
+}
+
 /* Wait until the op at the lane's position may start. 1: it may, 0: the epoch is aborted, -1: a signal raised. */
 static int wait_for_turn(struct lane *lane)
 {
@@ -91,21 +124,28 @@ static int wait_for_turn(struct lane *lane)
     if (complete(lane->flags, lane->epoch, lane->deps, &dep, end))
         return 1;
     int64_t since_ns = now_ns();
+    store(lane->counters + WAITS, 1);
     for (;;) {
         int ready = 0, aborted = 0;
         PyThreadState *thread = PyEval_SaveThread();
         for (int round = 0; round < ROUNDS && !ready && !aborted; round++) {
-            pause_once(now_ns() - since_ns, lane->spin_ns, lane->idle_ns, lane->sleep_ns);
+            int blocks = lane->bell != NULL && lane->far[dep] && load(lane->bell + COARSE);
+            if (blocks)
+                store(lane->counters + BELL, 1);
+            ring(lane->bell);
+            if (!blocks)
+                pause_once(now_ns() - since_ns, lane->spin_ns, lane->idle_ns, lane->sleep_ns);
             ready = complete(lane->flags, lane->epoch, lane->deps, &dep, end);
             aborted = load(lane->aborted) >= lane->epoch;
+            if (blocks && !ready && !aborted)
+                nap(lane->counters + BELL, lane->sleep_ns);
         }
         PyEval_RestoreThread(thread);
-        if (aborted)
-            return 0;
-        if (ready)
-            return 1;
-        if (PyErr_CheckSignals())
-            return -1;
+        int raised = !aborted && !ready && PyErr_CheckSignals();
+        if (aborted || ready || raised) {
+            store(lane->counters + WAITS, 0);
+            return aborted ? 0 : raised ? -1 : 1;
+        }
     }
 }
 
@@ -126,17 +166,19 @@ static PyObject *walk(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
         PyObject *call = PyTuple_GetItem(args[1], (Py_ssize_t)lane->position);
         if (call == NULL)
             return NULL;
-        store(lane->counters, lane->counters[0] + 1);
+        store(lane->counters + ISSUED, lane->counters[ISSUED] + 1);
         lane->start_s[op] = 1e-9 * (double)now_ns();
         PyObject *result = PyObject_CallNoArgs(call);
         if (result == NULL)
             return NULL;
         lane->finish_s[op] = 1e-9 * (double)now_ns();
         store(lane->flags + (int64_t)op * LINE_WORDS, lane->epoch);
-        store(lane->counters + 1, lane->counters[1] + 1);
+        store(lane->counters + COMPLETE, lane->counters[COMPLETE] + 1);
         Py_DECREF(result);
-        if (lane->gives[lane->position])
+        if (lane->gives[lane->position]) {
+            ring(lane->bell);
             sched_yield();
+        }
     }
     Py_RETURN_TRUE;
 }
@@ -212,10 +254,17 @@ struct courier {
     int *indices;
     void *statuses;
     int64_t spin_ns, idle_ns, sleep_ns;
+    /* Where ranks share cores: the counters of the node's CPU devices, and what is known of their ops. */
+    int64_t n_neighbours;
+    uint64_t *const *neighbours;
+    uint64_t *bell;
+    int64_t nap_ns, coarse_ns;
+    int64_t looked_ns, n_seen, coarse;
     struct route routes[];
 };
 
 enum { DONE, QUIET, ABORTED, ERROR };
+enum { LOOK_NS = 1000000 };
 
 /* Post the heads of a route that may start; return how many, or −1 where MPI refuses. */
 static int64_t post(struct courier *c, int64_t which)
@@ -235,7 +284,7 @@ static int64_t post(struct courier *c, int64_t which)
             return -1;
         c->n_active++;
         r->issued++;
-        store(r->counters, r->counters[0] + 1);
+        store(r->counters + ISSUED, r->counters[ISSUED] + 1);
     }
     return r->issued - before;
 }
@@ -256,7 +305,7 @@ static int collect(struct courier *c)
         c->finish_s[op] = 1e-9 * (double)now_ns();
         store(c->flags + op * LINE_WORDS, c->epoch);
         r->done++;
-        store(r->counters + 1, r->counters[1] + 1);
+        store(r->counters + COMPLETE, r->counters[COMPLETE] + 1);
         c->active_ops[2 * at] = -1;
     }
     int64_t kept = 0;
@@ -274,6 +323,55 @@ static int collect(struct courier *c)
     if (done > 0)
         c->n_active = kept;
     return done;
+}
+
+/* Whether no CPU device of the node waits: then this agent has the core of one of them. */
+static int none_waits(const struct courier *c)
+{
+    for (int64_t i = 0; i < c->n_neighbours; i++)
+        if (load(c->neighbours[i] + WAITS))
+            return 0;
+    return 1;
+}
+
+/* Look now and then whether the node's CPU devices take more than coarse_ns an op, waiting included. */
+static void look_at_ops(struct courier *c, int64_t time_ns)
+{
+    int64_t seen = 0, since_ns = time_ns - c->looked_ns;
+    if (since_ns < LOOK_NS)
+        return;
+    for (int64_t i = 0; i < c->n_neighbours; i++)
+        seen += (int64_t)load(c->neighbours[i] + COMPLETE);
+    if (c->looked_ns) /* not the first time in this epoch */
+        c->coarse = (seen - c->n_seen) * c->coarse_ns < since_ns * c->n_neighbours;
+    c->n_seen = seen;
+    c->looked_ns = time_ns;
+}
+
+/* Where CPU devices need the core, let them have it, unless their ops are so short that waking up costs more.
+ *
+ * To yield is not enough: the scheduler owes a process that only yields the time that the others have computed, and
+ * takes it from them in the middle of their calls. Those who sleep are owed nothing. So the agent sleeps unless a device
+ * waits, and a device that waits for another node sleeps too. Return whether this agent slept.
+ */
+static int make_way(struct courier *c, int64_t moved, int64_t time_ns)
+{
+    if (c->n_neighbours == 0)
+        return 0;
+    look_at_ops(c, time_ns);
+    store(c->bell + COARSE, c->coarse);
+    if (!c->coarse)
+        return 0;
+    store(c->bell, 1);
+    for (int64_t i = 0; moved && i < c->n_neighbours; i++)
+        ring(c->neighbours[i] + BELL);
+    /* Where something has come, a device that waited for it does not know yet. */
+    if (moved || none_waits(c)) {
+        nap(c->bell, c->nap_ns);
+        return 1;
+    }
+    store(c->bell, 0);
+    return 0;
 }
 
 /* Carry until all is done, or nothing has moved for a while: then the caller looks around and calls again. */
@@ -296,13 +394,15 @@ static int carry_on(struct courier *c)
         if (load(c->aborted) >= c->epoch)
             return ABORTED;
         int64_t time_ns = now_ns();
+        int slept = make_way(c, moved, time_ns);
         if (moved) {
             since_ns = time_ns;
             round = 0;
             continue;
         }
         /* With requests posted MPI needs the core: yield, never sleep. */
-        pause_once(time_ns - since_ns, c->spin_ns, c->n_active ? INT64_MAX : c->idle_ns, c->sleep_ns);
+        if (!slept)
+            pause_once(time_ns - since_ns, c->spin_ns, c->n_active ? INT64_MAX : c->idle_ns, c->sleep_ns);
         if (round >= ROUNDS)
             return QUIET;
     }
@@ -315,6 +415,8 @@ static PyObject *carry(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
     struct courier *courier = address(args[0]);
     if (PyErr_Occurred())
         return NULL;
+    /* By default the kernel adds up to 50 us to every sleep. */
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     PyThreadState *thread = PyEval_SaveThread();
     int result = carry_on(courier);
     PyEval_RestoreThread(thread);
@@ -333,6 +435,17 @@ static PyObject *publish(PyObject *self, PyObject *const *args, Py_ssize_t n_arg
     Py_RETURN_NONE;
 }
 
+static PyObject *wake(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (n_args != 1)
+        return PyErr_Format(PyExc_TypeError, "wake(bell)");
+    uint64_t *bell = address(args[0]);
+    if (PyErr_Occurred())
+        return NULL;
+    ring(bell);
+    Py_RETURN_NONE;
+}
+
 static PyObject *seen(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     if (n_args != 2)
@@ -348,6 +461,7 @@ static PyObject *seen(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 
 static PyMethodDef methods[] = {
     METHOD(publish, "publish(address, epoch): store-release."),
+    METHOD(wake, "wake(bell): end the nap of the agent whose bell it is."),
     METHOD(seen, "seen(address, epoch): load-acquire, and whether the word is at least epoch."),
     METHOD(walk, "walk(lane, calls): run the calls in turn; True at the end, False where the epoch is aborted."),
     METHOD(carry, "carry(courier): post and test transfers; 0 done, 1 nothing moves, 2 aborted, 3 MPI error."),

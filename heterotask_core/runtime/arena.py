@@ -1,7 +1,8 @@
 """The shared memory of a node: arena, completion flags; and the counters that all ranks of a job share.
 
 A :class:`NodeMemory` is one file in ``/dev/shm``: the arena at planned offsets, then the completion flags of the ops
-(see flags.py), one that says up to which epoch everything is aborted, and one a rank for meeting at a start line.
+(see flags.py), one that says up to which epoch everything is aborted, one a rank for meeting at a start line, and the
+bell of the node's agent (see ``_native.c``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError
 from heterotask_core.runtime.flags import LINE_BYTES, LINE_WORDS, Flags, no_fence
+from heterotask_core.runtime.native import native
 
 _PAGE = 4096
 _POPULATE_WRITE = 23
@@ -50,7 +52,7 @@ def node_bytes(arena_bytes: int, n_ops: int) -> int:
 
 
 def _n_flags(n_ops: int) -> int:
-    return n_ops + 1 + MOST_RANKS
+    return n_ops + 1 + MOST_RANKS + 1
 
 
 class NodeMemory:
@@ -82,6 +84,7 @@ class NodeMemory:
         words = np.frombuffer(self._map, np.uint64, offset=size_bytes - _n_flags(n_ops) * LINE_BYTES)
         self.flags = Flags(words, fence=fence)
         self.aborted_address = self.flags.address + n_ops * LINE_BYTES
+        self.bell_address = self.aborted_address + (1 + MOST_RANKS) * LINE_BYTES
         self._meetings = 0
         self.publish = self.flags.publish
         self.seen = self.flags.seen
@@ -98,6 +101,12 @@ class NodeMemory:
         count, first = self._meetings, self.n_ops + 1
         self.flags.publish(first + index, count)
         return lambda: all(self.flags.seen(first + i, count) for i in range(n_ranks))
+
+    def wake_agent(self) -> None:
+        """End the nap of the node's agent: there is something for it to send."""
+        helper = native()
+        if helper is not None:
+            helper.wake(self.bell_address)
 
     def abort(self, epoch: int) -> None:
         """Tell every rank of the node to leave ``epoch`` at its next poll."""

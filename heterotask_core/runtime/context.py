@@ -179,6 +179,17 @@ class Context:
             if owner >= 0 and self.program.ranks[owner].node == self.role.node
         ]
 
+    def computing_lanes(self) -> list[int]:
+        """Return the lanes of this node's CPU devices."""
+        kinds, owners = self.program.lane_kinds.tolist(), self.program.lane_rank.tolist()
+        return [
+            lane
+            for lane in self.node_lanes()
+            if kinds[lane] == LaneKind.COMPUTE
+            and (device := self.program.ranks[owners[lane]].device) is not None
+            and self.spec.devices[device]["kind"] == "cpu"
+        ]
+
     def lane_ops(self, lane: int) -> list[int]:
         """Return the ops of a lane, in order."""
         ptr = self.program.lane_ptr

@@ -157,11 +157,23 @@ class _Word(enum.IntEnum):
     SPIN = 16
     IDLE = 17
     SLEEP = 18
+    N_NEIGHBOURS = 19
+    NEIGHBOURS = 20
+    BELL = 21
+    NAP = 22
+    COARSE = 23
+    LOOKED = 24
+    N_SEEN = 25
+    IS_COARSE = 26
 
 
 _ROUTE_WORDS = 8
 _STATUS_BYTES = 64
 """No MPI's status is larger."""
+_NAP_S = 200e-6
+"""How long an agent sleeps at once while CPU devices need its core: short of their ops, long against waking up."""
+_COARSE_S = 150e-6
+"""Devices whose ops take longer, waiting included, are better off with an agent that sleeps (see ``metg.py``)."""
 
 
 class CompiledCourier(Courier):
@@ -191,7 +203,8 @@ class CompiledCourier(Courier):
         self._indices = np.zeros(most, np.int32)
         self._statuses = np.zeros(most * _STATUS_BYTES, np.uint8)
         self._state = np.zeros(len(_Word) + _ROUTE_WORDS * len(context.lanes), np.int64)
-        self._kept: list[npt.NDArray[Any]] = []
+        neighbours = [] if context.spin_s else [context.counters.address(lane) for lane in context.computing_lanes()]
+        self._kept: list[npt.NDArray[Any]] = [np.array(neighbours, np.uint64)]
         words = {
             _Word.N_ROUTES: len(context.lanes),
             _Word.FLAGS: context.memory.flags.address,
@@ -208,6 +221,11 @@ class CompiledCourier(Courier):
             _Word.SPIN: int(context.spin_s * 1e9),
             _Word.IDLE: int(SPIN_S * 1e9),
             _Word.SLEEP: int(sleep_s * 1e9),
+            _Word.N_NEIGHBOURS: len(neighbours),
+            _Word.NEIGHBOURS: self._kept[0].ctypes.data,
+            _Word.BELL: context.memory.bell_address,
+            _Word.NAP: int(_NAP_S * 1e9),
+            _Word.COARSE: int(_COARSE_S * 1e9),
         }
         for word, value in words.items():
             self._state[word] = value
@@ -239,6 +257,7 @@ class CompiledCourier(Courier):
         state[_Word.EPOCH] = context.epoch
         state[_Word.START_S] = context.start_s[repeat].ctypes.data
         state[_Word.FINISH_S] = context.finish_s[repeat].ctypes.data
+        state[_Word.LOOKED] = 0
         for i in range(len(context.lanes)):
             self._route(i)[1:3] = 0
         address = int(state.ctypes.data)

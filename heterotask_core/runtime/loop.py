@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from heterotask_core.runtime.context import SPIN_S, Context
+from heterotask_core.runtime.native import native
 
 WINDOW = 16
 """Ops in flight per lane, at most."""
@@ -70,6 +71,12 @@ class Loop:
         self._deps = np.concatenate(lists)
         self._by_index = {lane.index: slot for slot, lane in enumerate(self._lanes)}
         self._ranges = [-1] * (2 * len(self._lanes))
+        # Only where ranks share cores does an agent nap.
+        self._sent: set[int] = set()
+        if not context.spin_s and native() is not None:
+            for own_lane in self._lanes:
+                flags = context.sent(own_lane.ops).tolist()
+                self._sent.update(op for op, sent in zip(own_lane.ops, flags, strict=True) if sent)
         self._issued: set[int] = set()
         self.op: int | None = None
         """The op that was issued last: the one that has failed when :meth:`run` raises."""
@@ -152,6 +159,8 @@ class Loop:
         context.start_s[repeat, op] = start_s
         context.finish_s[repeat, op] = finish_s
         context.memory.flags.publish(op, context.epoch)
+        if op in self._sent:
+            context.memory.wake_agent()
         lane.done += 1
         self._look(slot)
         context.counters.set(lane.index, issued=lane.before + lane.issued, done=lane.before + lane.done)

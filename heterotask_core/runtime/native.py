@@ -6,7 +6,7 @@ import logging
 import os
 from types import ModuleType
 
-LAYOUT = 1
+LAYOUT = 2
 """Of the structures that walker.py and courier.py fill; ``_native.c`` says the same."""
 _log = logging.getLogger(__name__)
 

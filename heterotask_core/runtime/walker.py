@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from heterotask_core.program.model import OpKind
 from heterotask_core.runtime.context import SPIN_S, Context
 from heterotask_core.runtime.native import native
 
@@ -37,6 +38,8 @@ class _Word(enum.IntEnum):
     IDLE = 12
     SLEEP = 13
     GIVES = 14
+    BELL = 15
+    FAR = 16
 
 
 class Walker:
@@ -55,6 +58,7 @@ class Walker:
         self._sleep_s = sleep_s
         # Where ranks share cores, a lane that never waits would keep the agent from sending what is made.
         self._gives = np.zeros(len(ops), np.uint8) if context.spin_s else context.sent(ops)
+        self._far = (context.program.op_kind[deps] == OpKind.TRANSFER).astype(np.uint8)
         self._native = native()
         self._state = np.zeros(len(_Word), np.int64)
         words = {
@@ -69,6 +73,8 @@ class Walker:
             _Word.IDLE: int(SPIN_S / _NANO),
             _Word.SLEEP: int(sleep_s / _NANO),
             _Word.GIVES: self._gives.ctypes.data,
+            _Word.BELL: 0 if context.spin_s else context.memory.bell_address,
+            _Word.FAR: self._far.ctypes.data,
         }
         for word, value in words.items():
             self._state[word] = value

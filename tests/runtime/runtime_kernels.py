@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import numpy as np
 
@@ -61,6 +62,14 @@ def nothing(data):
     pass
 
 
+def burn(input, output, cpu_s):
+    """Use ``cpu_s`` seconds of a core, however many others want it."""
+    until_s = time.thread_time() + cpu_s
+    while time.thread_time() < until_s:
+        pass
+    np.add(input, 1.0, out=output)
+
+
 def _cpu(function, **options):
     return Variant("plain", "cpu", f"{__name__}:{function.__name__}", **options)
 
@@ -83,3 +92,4 @@ FAIL = Kernel("fail", __name__, reads=("input",), writes=("output",), variants=(
 DIE = Kernel("die", __name__, reads=("input",), writes=("output",), variants=(_cpu(die),))
 HANG = Kernel("hang", __name__, writes=("output",), variants=(_cpu(hang),), sink=True)
 NOTHING = Kernel("nothing", __name__, updates=("data",), variants=(_cpu(nothing),))
+BURN = Kernel("burn", __name__, reads=("input",), writes=("output",), variants=(_cpu(burn),))
