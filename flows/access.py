@@ -44,6 +44,8 @@ def server_settings(host: str, port: int, auth: str) -> dict[str, str]:
         "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+        # The pauses double: a server that is back within four minutes is found, by default one minute.
+        "PREFECT_CLIENT_MAX_RETRIES": "7",
         # A person who starts a run waits for the worker to ask; by default it asks every 10 s.
         "PREFECT_WORKER_QUERY_SECONDS": "1",
     }

@@ -46,6 +46,7 @@ class Background:
                 stdout=descriptor,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
+                env={"DO_NOT_TRACK": "1", **os.environ},
                 start_new_session=True,
             )
         finally:

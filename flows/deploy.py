@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ def deploy_all(*, host: str, port: int, file: Path | None, start: bool, progress
     """
     file = find_file(file)
     ours = ensure_access(host=host, port=port)
+    # Prefect's client asks this before it asks the server.
+    os.environ.setdefault("DO_NOT_TRACK", "1")
     # Reads the settings that were just made.
     from prefect.settings import PREFECT_API_URL
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from made_chart import chart_page
 
-from flows.artifacts import MAX_ARTIFACT_BYTES, artifact_key, gantt_markdown, summary_markdown
+from flows.artifacts import MAX_ARTIFACT_BYTES, _plan_before, artifact_key, gantt_markdown, summary_markdown
 from flows.charts import MAX_ROWS, curve_svg, measured_medians, timing_rows
 from flows.progress import progress_update
 from heterotask_core.tables import TRACE
@@ -48,6 +48,16 @@ def test_the_summary_is_one_table():
         "| memory n0, planned | 2.00 MiB |",
         "| memory n0, peak | 1.00 MiB |",
     ]
+
+
+def test_a_new_plan_is_compared_with_the_one_before():
+    def row(plan, measured_ms, workflow="w"):
+        return {"workflow": workflow, "plan": plan, "measured_ms": measured_ms}
+
+    older = [row("a", 9.0), row("b", 4.0), row("b", 6.0), row("b", 5.0), row("x", 1.0, "other"), row("c", None)]
+    assert _plan_before([*older, row("c", 3.0)]) == 5.0
+    assert _plan_before([row("c", 2.0), row("c", 3.0)]) is None
+    assert "| shorter than the plan before | +40.0 % |" in summary_markdown("r1", FACTS, incumbent_ms=5.0).splitlines()
 
 
 def test_a_chart_is_a_data_uri():

@@ -8,6 +8,8 @@ import pytest
 from browser import Browser, find_chromium
 from made_chart import chart_page
 
+from heterotask_core.apps import list_applications
+
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.prefect,
@@ -47,6 +49,15 @@ def test_the_form_shows_help_and_defaults(browser, site, tmp_path, base):
     url = f"http://127.0.0.1:{site.port}{base}/deployments/deployment/{found['id']}/run"
     browser.open(url, "Steps", "time steps", "rows and columns of the grid", "Search budget of the planner")
     _picture(browser, tmp_path, f"prefect-form{base.replace('/', '-')}.png")
+
+
+@pytest.mark.parametrize("base", ["", "/v2"])
+def test_every_application_has_a_form_with_the_help_of_its_fields(browser, site, base):
+    for app in list_applications():
+        _, found = site.api("GET", f"/deployments/name/{app.name}/run")
+        help_texts = [field.description for field in app.Params.model_fields.values()]
+        url = f"http://127.0.0.1:{site.port}{base}/deployments/deployment/{found['id']}/run"
+        browser.open(url, *help_texts, "Search budget of the planner")
 
 
 @pytest.mark.parametrize("base", ["", "/v2"])

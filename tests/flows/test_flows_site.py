@@ -26,6 +26,7 @@ def test_access_is_private(site):
     for path in (*site.home.glob("*.log"), REPOSITORY / "prefect.yaml"):
         assert secret not in path.read_text()
     for process in ("server", "worker"):
+        assert b"DO_NOT_TRACK=1" in Path(f"/proc/{site.pid(process)}/environ").read_bytes().split(b"\0")
         assert secret.encode() not in Path(f"/proc/{site.pid(process)}/cmdline").read_bytes()
 
 
