@@ -18,7 +18,12 @@ from heterotask_core.planning.raw import inner, opener
 from heterotask_core.planning.view import MAX_HOPS, Arrays
 
 FIRST_ROOM = 256
-"""Busy intervals a lane at first; a pass that needs more is repeated with four times as many."""
+"""Busy intervals a lane at first, or more where there are many tasks a lane; a pass that needs more is repeated with
+four times as many."""
+ROOM = 3
+"""Intervals for every task and every input, in all lanes together."""
+BLOCK, BLOCKED = 16, 64
+"""Intervals for which the widest gap is kept together, and intervals of a lane from which on gaps are kept."""
 
 
 class Workspace(NamedTuple):
@@ -29,6 +34,10 @@ class Workspace(NamedTuple):
     lane_length: I64
     busy_start: F64
     busy_finish: F64
+    widest_s: F64
+    """(lanes × room / BLOCK,) the widest gap before any interval of a block, or more; of lanes of BLOCKED and more."""
+    finger: I64
+    """(lanes,) the interval at which the last search of the lane ended."""
     used: I64
     """(copies, moves, planned moves)."""
     copy_head: I32
@@ -57,9 +66,13 @@ class Workspace(NamedTuple):
     waiting: I32
 
 
-def workspace(a: Arrays, room: int = FIRST_ROOM, moves: int = 0) -> Workspace:
-    """Return a workspace for passes over ``a``: ``room`` intervals a lane, at least ``moves`` transfers."""
-    n_moves = max(moves, len(a.input_versions) + a.n_versions, 16)
+def workspace(a: Arrays, room: int = 0, moves: int = 0) -> Workspace:
+    """Return a workspace for passes over ``a``: ``room`` intervals a lane (0: by size), ``moves`` transfers."""
+    if room == 0:
+        room = FIRST_ROOM
+        while room * a.n_lanes < ROOM * (a.n_tasks + len(a.input_versions)):
+            room *= 4
+    n_moves = max(moves, 2 * len(a.input_versions) + a.n_versions, 16)
     n_copies = n_moves + len(a.output_versions) + len(a.home_memories)
     n_plan = 2 * (int(np.diff(a.input_ptr).max(initial=1)) + 1) * MAX_HOPS
     labels = (MAX_HOPS + 1) * a.n_memories
@@ -70,6 +83,8 @@ def workspace(a: Arrays, room: int = FIRST_ROOM, moves: int = 0) -> Workspace:
         lane_length=np.zeros(a.n_lanes, np.int64),
         busy_start=np.empty(a.n_lanes * room, f64),
         busy_finish=np.empty(a.n_lanes * room, f64),
+        widest_s=np.empty(a.n_lanes * (room // BLOCK + 1), f64),
+        finger=np.zeros(a.n_lanes, np.int64),
         used=np.zeros(3, np.int64),
         copy_head=np.empty(a.n_versions, i32),
         copy_next=np.empty(n_copies, i32),
@@ -103,11 +118,35 @@ raw_view, raw_workspace = opener(Arrays), opener(Workspace)
 def _free_from(w, lane, t, duration):  # type: ignore[no-untyped-def]
     """Return the earliest start from ``t`` on that is free on one lane."""
     n = w.lane_length[lane]
-    low = lane * w.room
-    end = low + n
+    first = lane * w.room
+    end = first + n
     if n == 0 or w.busy_finish[end - 1] <= t:
         return t
-    high = end - 1
+    # The first interval that ends after t, by longer and longer strides from where the last search ended.
+    low, high = first, end - 1
+    at, stride = first + min(w.finger[lane], n - 1), 1
+    if w.busy_finish[at] > t:
+        high = at
+        while high > low:
+            at = high - stride
+            if at < low:
+                break
+            if w.busy_finish[at] <= t:
+                low = at + 1
+                break
+            high = at
+            stride *= 2
+    else:
+        low = at + 1
+        while low < high:
+            at = low + stride - 1
+            if at >= high:
+                break
+            if w.busy_finish[at] > t:
+                high = at
+                break
+            low = at + 1
+            stride *= 2
     while low < high:
         middle = (low + high) >> 1
         if w.busy_finish[middle] > t:
@@ -115,9 +154,33 @@ def _free_from(w, lane, t, duration):  # type: ignore[no-untyped-def]
         else:
             low = middle + 1
     while low < end and w.busy_start[low] < t + duration:
+        if n >= BLOCKED and (low - first) % BLOCK == BLOCK - 1:
+            # Blocks in which no gap is wide enough; what rounding may hide is added.
+            block, n_blocks = (low - first) // BLOCK + 1, n // BLOCK
+            at = lane * (w.room // BLOCK + 1)
+            while block < n_blocks and w.widest_s[at + block] + 1e-15 * w.busy_finish[end - 1] < duration:
+                block += 1
+            low = first + block * BLOCK - 1
         t = w.busy_finish[low]
         low += 1
+    w.finger[lane] = low - first
     return t
+
+
+@inner(forceinline=True)
+def keep_gaps(w, lane, since, until):  # type: ignore[no-untyped-def]
+    """Find the widest gaps of the blocks that hold a lane's intervals ``since`` to ``until`` anew."""
+    n, first = w.lane_length[lane], lane * w.room
+    if n < BLOCKED:
+        return
+    # A lane that has just become long has no gaps yet.
+    low = 0 if n == BLOCKED else since // BLOCK
+    at = lane * (w.room // BLOCK + 1)
+    for block in range(low, min(until, n - 1) // BLOCK + 1):
+        widest = 0.0
+        for i in range(first + block * BLOCK, first + min(n, (block + 1) * BLOCK)):
+            widest = max(widest, w.busy_start[i] - w.busy_finish[i - 1] if i > first else w.busy_start[i])
+        w.widest_s[at + block] = widest
 
 
 @inner(forceinline=True)
@@ -174,11 +237,14 @@ def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
                 w.busy_start[i] = w.busy_start[i + 1]
                 w.busy_finish[i] = w.busy_finish[i + 1]
             w.lane_length[lane] = n - 1
+            keep_gaps(w, lane, at - 1 - first, n - 1)
         else:
             w.busy_finish[at - 1] = finish
+            keep_gaps(w, lane, at - first, at - first)
         return True
     if right:
         w.busy_start[at] = start
+        keep_gaps(w, lane, at - first, at - first)
         return True
     if n == w.room:
         return False
@@ -190,6 +256,7 @@ def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
     w.busy_start[at] = start
     w.busy_finish[at] = finish
     w.lane_length[lane] = n + 1
+    keep_gaps(w, lane, at - first, n)
     return True
 
 

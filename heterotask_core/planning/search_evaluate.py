@@ -19,6 +19,7 @@ from heterotask_core.planning.placing import (
     direct_route,
     gap,
     hold,
+    keep_gaps,
     reset,
     route,
 )
@@ -115,6 +116,7 @@ def _restore(k, w, mark):  # type: ignore[no-untyped-def]
         for i in range(n):
             w.busy_start[lane * w.room + i] = k.busy_start[at + i]
             w.busy_finish[lane * w.room + i] = k.busy_finish[at + i]
+        keep_gaps(w, np.int64(lane), np.int64(0), n)
     for v in range(k.n_versions):
         w.copy_head[v] = k.copy_head[s * k.n_versions + v]
     w.used[0] = k.used[2 * s]
