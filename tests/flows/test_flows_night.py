@@ -37,12 +37,12 @@ def test_a_drift_is_found_at_night_told_and_calibrated_away(site, tmp_path):
     assert "| outcome | " in page
     # A dot a measurement; the line is the shortest so far.
     measured = measured_medians(journal)
-    assert len(measured) >= 2
+    assert measured
     assert len(curve(page).findall("{http://www.w3.org/2000/svg}circle")) == len(measured)
-    # The machine that was calibrated was a thousand times faster than this one.
+    # The machine that was calibrated took a nanosecond. (How wide the band was depends on what else ran here.)
     result = journal.with_name("result.json")
     known = json.loads(result.read_text())
-    known["band"] |= {name: known["band"][name] / 1000 for name in ("centre_s", "low_s", "high_s")}
+    known["band"] |= {"centre_s": 1e-9, "low_s": 0.9e-9, "high_s": 1.1e-9}
     result.write_text(json.dumps(known))
     assert site.ended(site.start("pipeline/pipeline", workflow | {"repeats": 3})) == "COMPLETED"
 
