@@ -13,6 +13,10 @@ are also planned on their CPUs and on their GPUs alone (``portfolio on cpus``, `
 do not stand in program order (workflow traces) are sorted first. ``--checker PROGRAM`` has every plan judged by
 ``python PROGRAM INSTANCE PLAN``. ``--whatif`` prints instead what limits each instance: by how much free transfers,
 infinite memory, twice the devices and links without latency would shorten the portfolio's plan.
+
+``--tiles 30,40`` plans, instead of the files, Cholesky factorisations of so many tiles a side on each platform for
+which the folder has a smaller one, with its costs. No file says what StarPU makes of them: in its place stand the
+makespans of ``dmda``, ``dmdar``, ``dmdas`` as simulated here.
 """
 
 from __future__ import annotations
@@ -29,10 +33,11 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from planner_tiles import cholesky, is_cholesky
 
 from heterotask_core.errors import InfeasiblePlanError, InstanceError, MissingExtraError
 from heterotask_core.planning.base import Budget, Planner
@@ -41,6 +46,7 @@ from heterotask_core.planning.instance import instance_to_problem
 from heterotask_core.planning.instance_export import sort_tasks
 from heterotask_core.planning.json_file import load_json
 from heterotask_core.planning.plan_file import write_plan
+from heterotask_core.planning.policies.planner import simulate_policy
 from heterotask_core.planning.portfolio import PORTFOLIO, PortfolioPlanner
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.registry import PLANNERS, planner
@@ -62,6 +68,8 @@ LISTS = ("peft", "heft", "cpop", "lookahead", "peft-link", "peft-area", "heft-oc
 """List schedulers."""
 SEEDED = ("portfolio", "cpsat")
 """Planners that look at budget and seed, by the beginning of their names."""
+SIMULATED = ("dmda", "dmdar", "dmdas")
+"""Policies that stand for StarPU where a file does not say what it makes of an instance."""
 BOUNDS = ("critical path", "area", "mixed", "phases", "combined")
 BOUND_S = 10.0
 """Seconds for the combined bound of an instance."""
@@ -118,6 +126,48 @@ def read_sorted(path: Path) -> tuple[Problem, dict[str, Any] | None]:
             raise InstanceError(f"{path}: {fault}") from None
     ordered = sort_tasks(document)
     return instance_to_problem(ordered), ordered
+
+
+class Entry(NamedTuple):
+    """An instance of the benchmark."""
+
+    path: Path | None
+    """The file as the checker reads it, None where ``document`` has to be written to one first."""
+    document: Any
+    problem: Problem
+    known: dict[str, float]
+    """:func:`references`"""
+
+
+def entries(folder: Path, match: str, wanted: tuple[str, ...]) -> Iterator[Entry]:
+    """Yield the instances of the folder's files, named like these; what cannot be read is told and left out."""
+    for path in sorted(folder.glob(match)):
+        name = path.name.removesuffix(".gz").removesuffix(".json")
+        if wanted and not kind_of(name).startswith(wanted):
+            continue
+        try:
+            problem, ordered = read_sorted(path)
+        except InstanceError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        yield Entry(path if ordered is None else None, ordered, replace(problem, name=name), references(problem))
+
+
+def larger(folder: Path, match: str, tiles: Iterable[int]) -> Iterator[Entry]:
+    """Yield factorisations of so many tiles for every platform of the folder, compared with simulated policies."""
+    done = set()
+    for path in sorted(folder.glob(match)):
+        document = load_json(path)
+        family = document["name"].partition("-nb")[0]
+        if family in done or not is_cholesky(document):
+            continue
+        done.add(family)
+        for n in tiles:
+            larger_one = cholesky(document, n, name=f"{family}-nb{n}")
+            problem = instance_to_problem(larger_one)
+            known = {name: simulate_policy(problem, name).makespan_s for name in SIMULATED}
+            best = {"starpu": min(known.values()), "dmdas": known["dmdas"]}
+            yield Entry(None, larger_one, problem, best)
 
 
 def entrants(
@@ -318,6 +368,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--match", default="*.json*", help="which files of the folder")
     parser.add_argument("--classes", default="", help="comma-separated beginnings of classes, e.g. random,starpu nb=20")
+    parser.add_argument("--tiles", default="", help="comma-separated sizes of factorisations, instead of the files")
     parser.add_argument("--cpsat", action="store_true", help="use CP-SAT, alone and in the portfolio")
     parser.add_argument("--whatif", action="store_true", help="print what limits each instance, and nothing else")
     parser.add_argument("--out", type=Path, help="folder for the tables")
@@ -338,16 +389,11 @@ def main() -> None:
     if options.whatif:
         head = "".join(f"{what + ' %':>20}" for what in CHANGES)
         print(f"{'instance':48} {'makespan_s':>12} {'bound_s':>12}{head}")
-    for path in sorted(Path(options.folder).glob(options.match)):
-        if wanted and not kind_of(path.name.removesuffix(".gz").removesuffix(".json")).startswith(wanted):
-            continue
-        try:
-            problem, ordered = read_sorted(path)
-        except InstanceError as error:
-            print(f"left out: {error}", file=sys.stderr)
-            continue
-        name = path.name.removesuffix(".gz").removesuffix(".json")
-        problem = replace(problem, name=name)
+    folder = Path(options.folder)
+    tiles = [int(n) for n in options.tiles.split(",") if n]
+    found_entries = larger(folder, options.match, tiles) if tiles else entries(folder, options.match, wanted)
+    for entry in found_entries:
+        problem, name = entry.problem, entry.problem.name
         kind = kind_of(name)
         time_s = options.time_budget
         if time_s is not None and "nb>=30" in kind:
@@ -355,12 +401,12 @@ def main() -> None:
         if options.whatif:
             print(limits(problem, Budget(options.evaluations, time_s)), flush=True)
             continue
-        known[name] = references(problem)
-        with tempfile.TemporaryDirectory() as folder:
-            file = path
-            if ordered is not None:
-                file = Path(folder) / f"{name}.json"
-                file.write_text(json.dumps(ordered))
+        known[name] = dict(entry.known)
+        with tempfile.TemporaryDirectory() as written:
+            file = entry.path
+            if file is None:
+                file = Path(written) / f"{name}.json"
+                file.write_text(json.dumps(entry.document))
             for by, entrant, planned in entrants(names, problem, kind, cpsat=options.cpsat):
                 seeds = range(options.seeds) if by.startswith(SEEDED) else range(1)
                 budgets = [Budget(options.evaluations, time_s, seed) for seed in seeds]
