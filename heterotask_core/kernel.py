@@ -232,16 +232,16 @@ def usable_variants(
     exact: bool,
     installed: bool = True,
 ) -> Sequence[Variant]:
-    """Return the variants of ``kernel`` that can run on a device of ``device_kind`` with ``cores`` cores.
+    """Return the variants of ``kernel`` that can run on a device of ``device_kind`` whose rank has ``cores`` cores.
 
-    With ``installed`` false the packages that they need may be missing: emulated devices never call them.
+    A rank has one at least, also where the platform names none for it. With ``installed`` false the packages that they need may be missing: emulated devices never call them.
     """
     return [
         v
         for v in kernel.variants
         if v.device_kind == device_kind
         and (v.exact or not exact)
-        and v.min_cores <= cores
+        and v.min_cores <= max(1, cores)
         and (v.available() or not installed)
         and (v.supports is None or v.supports(params, shapes))
     ]

@@ -9,6 +9,7 @@ checks an index there, and two-dimensional arrays are indexed flat. The arrays m
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba as nb
@@ -17,6 +18,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from heterotask_core.planning.problem import I64
+from heterotask_core.planning.stale import drop_stale_code
 
 _to: Any = types.CPointer
 FIELDS = {
@@ -32,6 +34,15 @@ DTYPES = {"I32": np.int32, "I64": np.int64, "U64": np.uint64, "F64": np.float64}
 
 inner: Any = partial(nb.njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Decorator of functions that only compiled code calls: making them callable from Python took a third of the time."""
+
+
+@inner
+def _kept_here():  # type: ignore[no-untyped-def]
+    """Never called: it knows where Numba keeps this package's code."""
+
+
+# Before any other module that is compiled has been imported: all of them import this one.
+drop_stale_code(Path(_kept_here.stats.cache_path), Path(__file__).parent)
 
 
 def _kinds(record: type[Any]) -> list[str]:
