@@ -70,7 +70,8 @@ def test_a_drift_is_found_at_night_told_and_calibrated_away(site, tmp_path):
 
 
 def test_a_night_that_finds_the_one_before_under_way_is_cancelled(site, tmp_path):
-    slow = {"app": "flows_app:SLOW", "app_params": ["tasks=500", "seconds=5"], "devices": "cpu:1", "max_load": 64.0}
+    # Its profile alone takes a minute; a run that waits is late after 15 s, and then cancelled.
+    slow = {"app": "flows_app:SLOW", "app_params": ["tasks=500", "seconds=10"], "devices": "cpu:1", "max_load": 64.0}
     first = site.start(NIGHTLY, slow | {"store": str(tmp_path / "store")})
     site.until(lambda: site.state(first)[0] == "RUNNING", "start of the night")
     second = site.start(NIGHTLY, slow | {"store": str(tmp_path / "store")})
