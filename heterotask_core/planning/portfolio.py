@@ -17,6 +17,7 @@ from heterotask_core.planning.listing import Rule, cpop_rule, finish, heft_rule,
 from heterotask_core.planning.lookahead import lookahead_rule
 from heterotask_core.planning.memory import limited, tight, warm_up_walk
 from heterotask_core.planning.memory_search import refine
+from heterotask_core.planning.neighbourhood import Neighbourhoods
 from heterotask_core.planning.peft_area import peft_area_rules
 from heterotask_core.planning.peft_link import peft_link_rule
 from heterotask_core.planning.problem import Problem
@@ -38,6 +39,8 @@ BOUND, BOUND_FROM_S = 0.15, 1.0
 """Share of a time budget for the lower bound that needs time, and the smallest time budget that has one."""
 SOLVED, SOLVED_FROM = 30, 1_000
 """Most tasks of a problem that is solved by CP-SAT, and fewest evaluations of a budget for which it is."""
+MOST_WINDOWED = 1_000
+"""Most tasks of a problem whose windows CP-SAT plans anew."""
 SEARCHED = 0.3
 """Share of a time budget that is searched before CP-SAT solves."""
 EVALUATIONS_A_STEP = 500
@@ -55,7 +58,7 @@ class PortfolioPlanner:
 
     def __init__(self, *, exact: bool = True) -> None:
         self.exact = exact
-        """Whether small problems are solved by CP-SAT where OR-tools is installed."""
+        """Whether CP-SAT solves small problems and windows of larger ones where OR-tools is installed."""
 
     def plan(
         self,
@@ -74,6 +77,7 @@ class PortfolioPlanner:
             if limited(problem):
                 warm_up_walk(tiny)
         exact = self.exact and searching and _solvable(problem, budget)
+        windows = Neighbourhoods(problem) if self.exact and searching and _windowed(problem, budget) else None
         began = time.monotonic()
         view = arrays(problem)
         passes = list_passes(problem, view, warm_start)
@@ -115,6 +119,7 @@ class PortfolioPlanner:
                     deadline_s=until,
                     progress=_after(count, float(passes[0].makespan_s), progress),
                     interrupted=lambda: interrupts.append(True),
+                    windows=windows,
                 )
                 count += more
             else:
@@ -176,8 +181,22 @@ def _solvable(problem: Problem, budget: Budget) -> bool:
     """Return whether CP-SAT is there and worth its while; OR-tools is loaded then."""
     if problem.n_tasks > SOLVED or tight(problem) or (budget.evaluations or SOLVED_FROM) < SOLVED_FROM:
         return False
-    if not fits(problem):
+    return fits(problem) and _solver()
+
+
+def _windowed(problem: Problem, budget: Budget) -> bool:
+    """Return whether windows of the problem are worth CP-SAT's while; OR-tools is loaded then.
+
+    Where transfers hold lanes the models are too slow, and their answers too rarely better.
+    """
+    if problem.contention or tight(problem) or not SOLVED < problem.n_tasks <= MOST_WINDOWED:
         return False
+    if (budget.evaluations or SOLVED_FROM) < SOLVED_FROM or (budget.time_s or BOUND_FROM_S) < BOUND_FROM_S:
+        return False
+    return _solver()
+
+
+def _solver() -> bool:
     try:
         cp_model()
     except MissingExtraError:

@@ -15,6 +15,7 @@ import numpy as np
 
 from heterotask_core.planning.base import Budget, Progress
 from heterotask_core.planning.core import Arrays, Placed, arrays, decode, moves_of
+from heterotask_core.planning.neighbourhood import Neighbourhoods
 from heterotask_core.planning.placing import Workspace, workspace
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.raw import addresses
@@ -44,6 +45,12 @@ MILD = 3e-4
 """First temperature of the first cycle, in makespans."""
 COLD = 1e-5
 """Last temperature of every cycle, in makespans."""
+WINDOW, WINDOW_WORK = 15, 0.03
+"""Tasks that CP-SAT plans anew at a time, and its deterministic time for them."""
+WINDOW_EVALUATIONS = 100_000
+"""Evaluations × tasks that such a window counts as: what the search makes in its time."""
+CREDIT, MOST_CREDIT = 8, 16
+"""Windows in a row that may fail after the first cycle, and most of them."""
 
 
 class Search:
@@ -105,6 +112,33 @@ class Search:
         self._call(current, evaluations, temperature_s)
         return self._note(current)
 
+    def polish(
+        self, windows: Neighbourhoods, credit: int, *, most: int | None, go_on: Callable[[float], bool]
+    ) -> tuple[int, bool]:
+        """Plan windows of the best plan anew until ``credit`` in a row have failed; return the next credit, and
+        whether the best plan became better.
+
+        It doubles where that made the plan shorter, and halves where it did not: whoever does not pay gets no time.
+        ``most``: evaluations that the search may count; ``go_on`` is asked before each with the seconds of the last.
+        """
+        n = self.problem.n_tasks
+        counted = max(1, WINDOW_EVALUATIONS // n)
+        failures, better, took_s = 0, False, 0.0
+        plan = self.placed()
+        while failures < credit and (most is None or self.count + counted <= most) and go_on(took_s):
+            began = time.monotonic()
+            first = int(self.rng.integers(max(1, n - WINDOW + 1)))
+            answer = windows.solve(plan, first, WINDOW, seed=int(self.rng.integers(1 << 31)), work=WINDOW_WORK)
+            self.count += counted
+            failures += 1
+            before = self.best_s
+            if answer is not None:
+                self.begin(answer.order, self.groups[answer.device])
+                if self.best_s < before:
+                    plan, failures, better = self.placed(), 0, True
+            took_s = time.monotonic() - began
+        return (min(2 * credit, MOST_CREDIT) if better else credit // 2), better
+
     def placed(self) -> Placed:
         """Return the best plan as a pass, over all routes if that is shorter."""
         assert self.best is not None
@@ -131,19 +165,20 @@ def improve(
     progress: Progress | None = None,
     interrupted: Callable[[], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    windows: Neighbourhoods | None = None,
 ) -> tuple[Placed, int]:
     """Return the best pass found and the number of evaluations; an interrupt (Ctrl-C) ends the search
     and calls ``interrupted``.
 
     ``starts`` are passes to search from. It ends after ``budget.evaluations`` or at ``deadline_s`` of ``clock``;
-    without either, at once.
+    without either, at once. With ``windows`` the best plan is also improved by them after each cycle.
     """
     first = min(starts, key=lambda p: p.makespan_s)
     if (budget.evaluations is None and deadline_s is None) or budget.evaluations == 0 or not problem.n_tasks:
         return first, 0
     search = Search(problem, view, seed=budget.seed)
     try:
-        _search(search, starts, budget=budget, deadline_s=deadline_s, progress=progress, clock=clock)
+        _search(search, starts, budget=budget, deadline_s=deadline_s, progress=progress, clock=clock, windows=windows)
     except KeyboardInterrupt:
         if interrupted is not None:
             interrupted()
@@ -204,6 +239,7 @@ def _search(
     deadline_s: float | None,
     progress: Progress | None,
     clock: Callable[[], float],
+    windows: Neighbourhoods | None,
 ) -> None:
     began = clock()
     most = budget.evaluations
@@ -243,7 +279,21 @@ def _search(
     per_task = (most if most is not None else search.count / spent()) / search.problem.n_tasks
     left = 1.0 - spent()
     planned = cycles(per_task, search.rng, len(order))
+    credit = CREDIT
+
+    def in_time(took_s: float) -> bool:
+        return deadline_s is None or clock() + took_s < deadline_s
+
+    def polish() -> None:
+        nonlocal credit
+        if windows is not None and credit > 0 and search.best is not None:
+            credit, better = search.polish(windows, credit, most=most, go_on=in_time)
+            if better and progress is not None:
+                progress(search.count, search.best_s)
+
     for i, cycle in enumerate(planned):
+        if i > 0:
+            polish()
         first = spent()
         # The last one ends with the budget, whatever the sum of the shares is rounded to.
         end = 1.0 if i + 1 == len(planned) else 1.0 - left * sum(c.share for c in planned[i + 1 :])
