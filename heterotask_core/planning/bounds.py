@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -19,13 +20,17 @@ LARGEST_PROGRAM = 200_000
 """Most (class, device) pairs for which the linear program is solved."""
 
 
+_FOUND: dict[int, tuple[dict[str, float], Windows | None]] = {}
+"""What is known of each problem that is alive, by identity: arrays have no hash."""
+
+
 def lower_bound(problem: Problem) -> float:
     """Return the largest lower bound known of a problem, in seconds."""
     return max(bounds(problem).values(), default=0.0)
 
 
 def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, float]:
-    """Return lower bounds in seconds by name; as problems never change, what was found is kept with them.
+    """Return lower bounds in seconds by name; as problems never change, what was found is kept as long as they live.
 
     ``critical path`` of smallest costs; ``area``: work over capacity; ``mixed``: the area program where a class whose
     tasks all lie on one path must also fit, with what lies between them, into the makespan (Agullo, Beaumont,
@@ -34,9 +39,11 @@ def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, floa
     and when, as one mixed-integer program that may take ``combined_s_limit`` seconds (:mod:`.bound_program`; smaller
     ones, and none for 0).
     """
-    if "_bounds" not in problem.__dict__:
-        object.__setattr__(problem, "_bounds", _quick(problem))
-    found, apart = problem.__dict__["_bounds"]
+    key = id(problem)
+    if key not in _FOUND:
+        _FOUND[key] = _quick(problem)
+        weakref.finalize(problem, _FOUND.pop, key, None).atexit = False
+    found, apart = _FOUND[key]
     if apart is not None and combined_s_limit > 0:
         value = combined_s(problem, apart, limit_s=combined_s_limit)
         if value > found.get("combined", 0.0):

@@ -20,7 +20,7 @@ from heterotask_core.planning.heft import HEFT
 from heterotask_core.planning.memory import durations, fit_memory
 from heterotask_core.planning.peft import PEFT
 from heterotask_core.planning.problem import F64, Problem
-from heterotask_core.planning.room import with_room
+from heterotask_core.planning.room import restrict_to_room
 from heterotask_core.planning.schedule import Schedule
 
 TICKS = 1 << 20
@@ -49,7 +49,7 @@ class CpSatPlanner:
         Raises :class:`MissingExtraError` without OR-tools, :class:`InfeasiblePlanError` for a problem too large.
         """
         cp_model()
-        problem = with_room(problem)
+        problem = restrict_to_room(problem)
         if not fits(problem):
             raise InfeasiblePlanError(
                 f"{problem.n_tasks} tasks on {problem.n_devices} devices are too many for cpsat; use portfolio"

@@ -18,7 +18,7 @@ from heterotask_core.planning.bounds import lower_bound
 from heterotask_core.planning.core import MAX_HOPS, Arrays, Placed, arrays, decode, edges
 from heterotask_core.planning.memory import fit_memory
 from heterotask_core.planning.problem import F64, I32, I64, Problem
-from heterotask_core.planning.room import with_room
+from heterotask_core.planning.room import restrict_to_room
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.view import memory_classes
 
@@ -316,7 +316,7 @@ class ListPlanner:
         progress: Progress | None = None,
     ) -> Schedule:
         """Return the list schedule."""
-        problem = with_room(problem)
+        problem = restrict_to_room(problem)
         schedule = finish_shortest(problem, self.passes(problem), planner=self.name, seed=budget.seed)
         if progress is not None:
             progress(0, schedule.makespan_s)

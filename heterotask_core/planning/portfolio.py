@@ -22,7 +22,7 @@ from heterotask_core.planning.peft_area import peft_area_rules
 from heterotask_core.planning.peft_link import peft_link_rule
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.restricted import restricted_passes
-from heterotask_core.planning.room import with_room
+from heterotask_core.planning.room import restrict_to_room
 from heterotask_core.planning.sampling import sampled_passes
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.planning.search import improve, warm_up
@@ -69,7 +69,7 @@ class PortfolioPlanner:
         progress: Progress | None = None,
     ) -> Schedule:
         """Return the best schedule found; evaluations count the search, not the list schedules."""
-        problem = with_room(problem)
+        problem = restrict_to_room(problem)
         searching = budget.time_s != 0 and (budget.time_s is not None or budget.evaluations is not None)
         if searching:
             tiny = warm_up()

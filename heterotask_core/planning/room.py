@@ -29,7 +29,7 @@ def _sums(values: I64, pointer: I64) -> I64:
     return total
 
 
-def with_room(problem: Problem) -> Problem:
+def restrict_to_room(problem: Problem) -> Problem:
     """Return the problem with an infinite cost where a device's memory is too small for a task's own data.
 
     Tasks of one class that do not fit the same devices become classes of their own; names, variants and all else

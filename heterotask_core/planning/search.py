@@ -47,7 +47,7 @@ COLD = 1e-5
 """Last temperature of every cycle, in makespans."""
 WINDOW, WINDOW_WORK = 15, 0.03
 """Tasks that CP-SAT plans anew at a time, and its deterministic time for them."""
-WINDOW_EVALUATIONS = 100_000
+WINDOW_EVALUATIONS = 1_000_000
 """Evaluations × tasks that such a window counts as: what the search makes in its time."""
 CREDIT, MOST_CREDIT = 8, 16
 """Windows in a row that may fail after the first cycle, and most of them."""

@@ -1,11 +1,13 @@
 """Lower bounds on cases that can be worked out by hand."""
 
+import gc
+
 import pytest
 from hypothesis import given, settings
 from problems import instances
 
 from heterotask_core.planning.base import Budget
-from heterotask_core.planning.bounds import bounds, lower_bound
+from heterotask_core.planning.bounds import _FOUND, bounds, lower_bound
 from heterotask_core.planning.instance import instance_to_problem
 from heterotask_core.planning.registry import planner
 
@@ -146,3 +148,13 @@ def test_no_bound_exceeds_the_proven_optimum(document):
     exact = planner("cpsat").plan(problem, budget=Budget(time_s=5.0))
     for name, value in bounds(problem, combined_s_limit=5.0).items():
         assert value <= exact.makespan_s * (1 + 1e-9), name
+
+
+def test_what_is_known_of_a_problem_goes_with_it():
+    problem = independent([1.0, 3.0], tasks=4)
+    known = len(_FOUND)
+    assert bounds(problem) == bounds(problem)
+    assert len(_FOUND) == known + 1
+    del problem
+    gc.collect()
+    assert len(_FOUND) == known

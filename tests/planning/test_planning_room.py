@@ -21,7 +21,7 @@ from heterotask_core.planning.memory_search import refine
 from heterotask_core.planning.plan_file import plan_to_json
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.registry import PLANNERS, planner
-from heterotask_core.planning.room import needed_bytes, with_room
+from heterotask_core.planning.room import needed_bytes, restrict_to_room
 
 
 def document(capacity: int, *, host: bool = True) -> Any:
@@ -109,7 +109,7 @@ def test_an_update_that_others_read_beside_writes_the_old_version_away() -> None
 
 def test_classes_split_by_what_fits_and_keep_their_variants() -> None:
     problem = instance_to_problem(document(90))
-    fitted = with_room(problem)
+    fitted = restrict_to_room(problem)
     assert needed_bytes(problem, 1).tolist() == [5, 90] * 4
     can = np.isfinite(fitted.cost_s[fitted.task_class])
     assert can.tolist() == [[True, True, True], [True, False, True]] * 4
@@ -118,7 +118,7 @@ def test_classes_split_by_what_fits_and_keep_their_variants() -> None:
     roomy = instance_to_problem(
         {**document(90), "memories": [{"name": m, "node": "n"} for m in ("ram", "tiny", "wide")]}
     )
-    assert with_room(roomy) is roomy
+    assert restrict_to_room(roomy) is roomy
 
 
 @pytest.mark.parametrize("name", PLANNERS)

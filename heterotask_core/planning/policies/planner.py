@@ -20,7 +20,7 @@ from heterotask_core.planning.policies.network import Network, SerialNetwork
 from heterotask_core.planning.policies.runtime import Record, Simulation
 from heterotask_core.planning.policies.stealing import lws
 from heterotask_core.planning.problem import Problem
-from heterotask_core.planning.room import with_room
+from heterotask_core.planning.room import restrict_to_room
 from heterotask_core.planning.schedule import Schedule
 
 
@@ -99,7 +99,7 @@ class PolicyPlanner:
         progress: Progress | None = None,
     ) -> Schedule:
         """Return what the policy does when lanes serve one transfer at a time."""
-        problem = with_room(problem)
+        problem = restrict_to_room(problem)
         record = simulate_policy(problem, self.name)
         flows = sorted(record.flows, key=lambda f: (f.start_s, f.finish_s))
         device = np.array(record.device, np.int32)
