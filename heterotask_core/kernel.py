@@ -96,6 +96,7 @@ class Variant:
     supports: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], bool] | None = None
     scratch_bytes: Callable[[Mapping[str, Any], Mapping[str, tuple[int, ...]]], int] | None = None
     blocking: bool = False
+    """Computes or synchronises inside the call: meanwhile its device's rank issues no copies, and plans say so."""
     on_host: bool = False
     """An OpenCL or CUDA variant that the rank's own core computes on copies of the device's arrays; ``blocking``."""
     warm_up: bool = False

@@ -16,6 +16,7 @@ import numpy as np
 
 from heterotask_core.errors import InfeasiblePlanError, MissingExtraError
 from heterotask_core.planning.base import Budget, Planner, Progress
+from heterotask_core.planning.blocking import plans_blocking
 from heterotask_core.planning.heft import HEFT
 from heterotask_core.planning.memory import durations, fit_memory
 from heterotask_core.planning.peft import PEFT
@@ -36,6 +37,7 @@ class CpSatPlanner:
 
     name = "cpsat"
 
+    @plans_blocking
     def plan(
         self,
         problem: Problem,

@@ -26,7 +26,8 @@ def build_problem(
     """Return the problem of running ``graph`` on ``platform``.
 
     Tasks, versions, data items, memories, devices and links keep their order. Tasks with one class key and one
-    ``on`` are one class. Lanes: one a device (called like it), then those of the links.
+    ``on`` are one class. Lanes: one a device (called like it), then those of the links, with one of its own for each
+    link of a device that has blocking variants.
 
     Raises :class:`InfeasiblePlanError` naming kernel and task when no device present can run it, or when ``on``
     names no device or node; :class:`~heterotask_core.errors.ProfileError` naming a missing timing.
@@ -47,6 +48,7 @@ def build_problem(
     cost_s = np.full((len(members), n_devices), math.inf)
     cost_variant = np.full((len(members), n_devices), -1, np.int32)
     scratch = np.zeros((len(members), n_devices), np.int64)
+    blocking = np.zeros((len(members), n_devices), np.bool_)
     class_variants: list[tuple[str, ...]] = []
     variant_cost_s: list[F64] = []
     for c, task in enumerate(members):
@@ -68,15 +70,21 @@ def build_problem(
                 best = int(np.argmin(table[:, d]))
                 cost_variant[c, d] = best
                 cost_s[c, d] = table[best, d]
-                needs = task.kernel.variant(names[best]).scratch_bytes
+                chosen = task.kernel.variant(names[best])
+                blocking[c, d] = chosen.blocking and device.memory != device.node
+                needs = chosen.scratch_bytes
                 scratch[c, d] = 0 if needs is None else needs(task.params, task.shapes())
         class_variants.append(tuple(names))
         variant_cost_s.append(table)
 
     lane_names = [d.name for d in platform.devices]
     link_lanes: list[list[int]] = []
+    stopped = {platform.devices[d].memory for d in np.flatnonzero(blocking.any(axis=0))}
     for link in platform.links:
-        lanes = link.lanes or (f"{link.source}→{link.target}",)
+        own = f"{link.source}→{link.target}"
+        lanes = link.lanes or (own,)
+        # What stops the copies of a device must not stop those of others on a bus.
+        lanes += (own,) if stopped & {link.source, link.target} and own not in lanes else ()
         # Engines named like a device are its own lane: such copies and kernels take turns.
         lanes += costs.engines.get((link.source, link.target), ())
         lane_names += [name for name in lanes if name not in lane_names]
@@ -139,6 +147,7 @@ def build_problem(
         cost_variant=cost_variant,
         variant_cost_s=tuple(variant_cost_s),
         class_scratch_bytes=scratch if scratch.any() else None,
+        class_blocking=blocking if blocking.any() else None,
     )
 
 

@@ -16,7 +16,8 @@ from heterotask_core.planning.problem import Problem
 def problem_to_instance(problem: Problem) -> dict[str, Any]:
     """Return the instance of ``problem``; reading it back gives an equal problem.
 
-    The format has no alignment and no scratch bytes: a plan of the problem keeps them and is valid for the instance.
+    The format has no alignment, no scratch bytes and no blocking variants: a plan of the problem keeps to them and is
+    valid for the instance.
     """
     p = problem
     named = len(set(p.class_names)) == len(p.class_names)

@@ -14,6 +14,7 @@ import numpy as np
 
 from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Budget, Progress
+from heterotask_core.planning.blocking import plans_blocking
 from heterotask_core.planning.bounds import lower_bound
 from heterotask_core.planning.core import MAX_HOPS, Arrays, Placed, arrays, decode, edges
 from heterotask_core.planning.memory import fit_memory
@@ -307,6 +308,7 @@ class ListPlanner:
         """Return the planner of one pass, for one rule."""
         return ListPlanner(name, lambda problem: [place(problem, arrays(problem), rule(problem))])
 
+    @plans_blocking
     def plan(
         self,
         problem: Problem,

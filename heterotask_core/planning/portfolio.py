@@ -9,6 +9,7 @@ import numpy as np
 
 from heterotask_core.errors import InfeasiblePlanError, MissingExtraError
 from heterotask_core.planning.base import Budget, Progress
+from heterotask_core.planning.blocking import plans_blocking
 from heterotask_core.planning.bounds import bounds
 from heterotask_core.planning.core import Arrays, Placed, arrays
 from heterotask_core.planning.cpsat import cp_model, fits, solve
@@ -60,6 +61,7 @@ class PortfolioPlanner:
         self.exact = exact
         """Whether CP-SAT solves small problems and windows of larger ones where OR-tools is installed."""
 
+    @plans_blocking
     def plan(
         self,
         problem: Problem,

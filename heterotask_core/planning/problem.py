@@ -86,6 +86,8 @@ class Problem:
     variant_cost_s: tuple[F64, ...]
     class_scratch_bytes: I64 | None = None
     """(C, D) or None: extra bytes in the device's memory while a task of the class runs there."""
+    class_blocking: npt.NDArray[np.bool_] | None = None
+    """(C, D) or None: whether the cheapest variant there keeps its device's rank from issuing copies meanwhile."""
     meta: dict[str, Any] = field(default_factory=dict)
 
     @property

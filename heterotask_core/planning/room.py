@@ -66,6 +66,7 @@ def restrict_to_room(problem: Problem) -> Problem:
         cost_variant=np.ascontiguousarray(problem.cost_variant[old]),
         variant_cost_s=tuple(np.where(s, np.inf, problem.variant_cost_s[c]) for c, s in zip(old, shut, strict=True)),
         class_scratch_bytes=None if problem.class_scratch_bytes is None else problem.class_scratch_bytes[old],
+        class_blocking=None if problem.class_blocking is None else problem.class_blocking[old],
     )
 
 

@@ -63,6 +63,7 @@ def twice_devices(problem: Problem) -> Problem:
         cost_variant=np.tile(p.cost_variant, 2),
         variant_cost_s=tuple(np.tile(table, 2) for table in p.variant_cost_s),
         class_scratch_bytes=None if scratch is None else np.tile(scratch, 2),
+        class_blocking=None if p.class_blocking is None else np.tile(p.class_blocking, 2),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from heterotask_core.errors import ProgramError
 from heterotask_core.graph import Argument, TaskGraph
 from heterotask_core.kernel import OutputPath
+from heterotask_core.planning.blocking import blocks, held_lanes
 from heterotask_core.planning.memory import SCRATCH
 from heterotask_core.planning.problem import I32, I64, Problem
 from heterotask_core.planning.schedule import Schedule
@@ -269,6 +270,16 @@ class _Lowering:
             self.ops[slots[later].accesses[0]].reuse |= self.last_accesses(slots[earlier], stays[earlier])
         return offsets, peaks, scratch_of
 
+    def order_blocking(self) -> None:
+        """Let a task that keeps its rank busy wait for the copies of that rank that are planned before it."""
+        last: dict[str, int] = {}
+        for i, o in enumerate(self.ops):
+            if o.kind == OpKind.COPY:
+                last[o.lanes[0]] = i
+            elif o.kind == OpKind.KERNEL and blocks(self.problem, o.task, int(self.schedule.task_device[o.task])):
+                name = self.problem.device_names[self.schedule.task_device[o.task]]
+                o.reuse |= {last[x] for x in (f"{name}.host_to_device", f"{name}.device_to_host") if x in last}
+
     def slot(self, memory: int, size_bytes: int, accesses: Iterable[int]) -> Slot:
         ordered = tuple(sorted(accesses))
         return Slot(memory, size_bytes, ordered, self.ops[ordered[0]].start_s, self.until(ordered))
@@ -298,6 +309,7 @@ class _Lowering:
         self.take_over()
         self.renumber(self.sequence())
         offsets, peaks, scratch_of = self.place_slots()
+        self.order_blocking()
         scratch_bytes = np.zeros(problem.n_tasks, np.int64)
         scratch_offset = np.full(problem.n_tasks, -1, np.int64)
         for task, slot in scratch_of.items():
@@ -400,15 +412,14 @@ class _Lowering:
         names = problem.memory_names
         for i, o in enumerate(self.ops):
             if o.kind == OpKind.KERNEL:
-                d = int(self.schedule.task_device[o.task])
-                lanes = problem.device_lanes[problem.device_lane_ptr[d] : problem.device_lane_ptr[d + 1]]
+                lanes = held_lanes(problem, o.task, int(self.schedule.task_device[o.task]))
             elif self.residencies[o.source].memory != self.residencies[o.target].memory:
                 source, target = self.residencies[o.source].memory, self.residencies[o.target].memory
                 x = links[names[source], names[target]]
-                lanes = problem.link_lanes[problem.link_lane_ptr[x] : problem.link_lane_ptr[x + 1]]
+                lanes = problem.link_lanes[problem.link_lane_ptr[x] : problem.link_lane_ptr[x + 1]].tolist()
             else:
                 continue
-            for lane in lanes.tolist():
+            for lane in lanes:
                 members[lane].append(i)
         shared = [k for k, v in members.items() if not set.intersection(*(set(self.ops[i].lanes) for i in v))]
         return {f"{name}.bus": members[k] for name, k in sorted((problem.lane_names[k], k) for k in shared)}

@@ -32,6 +32,7 @@ class Courier:
     """The engine of an agent's loop (see loop.py); an op's times are those of posting and of seeing it complete."""
 
     chains = False
+    blocking = ()
     sleeps = False
 
     def __init__(self, context: Context) -> None:

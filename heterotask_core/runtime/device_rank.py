@@ -68,6 +68,7 @@ class DeviceRole:
         program, backend = context.program, self._backend
         memory = program.memory_names.index(self._memory_name)
         launchers: dict[int, Launcher] = {}
+        blocking: set[int] = set()
         calls: dict[int, Callable[[], object]] = {}
         twice = chosen([op for lane in context.lanes for op in context.lane_ops(lane)], context.spec.verify)
         for op, task in bound_tasks(context, self._variants, memory):
@@ -78,6 +79,7 @@ class DeviceRole:
                     calls[op] = backend.call(variant, task.loaded.function, task.arguments, task.params, task.scratch)
                 else:
                     launchers[op] = task.bind(backend)
+                    blocking |= {op} if variant.blocking else set()
                 if op in twice and not task.loaded.kernel.sink:
                     again = Recomputation(task, backend.read, where=f"variant {variant.name!r}")
                     if op in calls:
@@ -94,7 +96,7 @@ class DeviceRole:
         if isinstance(backend, CpuBackend) and context.lanes:
             self._runner = self._walker(context, backend, calls)
         else:
-            self._engine = _DeviceEngine(context, backend, memory, launchers)
+            self._engine = _DeviceEngine(context, backend, memory, launchers, blocking)
             self._runner = Loop(context, self._engine, sleep_s=SLEEP_S, poll=self.watch)
 
     def _walker(self, context: Context, backend: CpuBackend, calls: dict[int, Callable[[], object]]) -> Walker:
@@ -141,8 +143,11 @@ class _DeviceEngine:
     chains = True
     sleeps = True
 
-    def __init__(self, context: Context, backend: Backend, memory: int, launchers: dict[int, Launcher]) -> None:
+    def __init__(
+        self, context: Context, backend: Backend, memory: int, launchers: dict[int, Launcher], blocking: set[int]
+    ) -> None:
         self._context = context
+        self.blocking = blocking
         self._pending: dict[int, deque[tuple[int, Event]]] = {lane: deque() for lane in context.lanes}
         self._running: dict[int, Event] = {}
         self._issue: dict[int, Launcher] = dict(launchers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +31,10 @@ class Engine(Protocol):
     """Whether an op may be issued behind own ones that still run."""
     sleeps: bool
     """Whether the loop may sleep while ops are in flight."""
+
+    @property
+    def blocking(self) -> Collection[int]:
+        """Ops that keep the rank busy until they are complete."""
 
     def issue(self, lane: int, op: int, after: Sequence[int]) -> None:
         """Start ``op``, behind the own ops ``after`` of this repeat."""
@@ -145,6 +149,8 @@ class Loop:
         op, after = lane.ops[lane.issued], lane.own[lane.issued]
         if any(own not in self._issued for own in after):
             return False
+        if op in self._engine.blocking and not self._complete_before(lane):
+            return False
         self.op = op
         self._engine.issue(lane.index, op, after)
         self._issued.add(op)
@@ -152,6 +158,11 @@ class Loop:
         self._look(slot)
         self._context.counters.set(lane.index, issued=lane.before + lane.issued, done=lane.before + lane.done)
         return True
+
+    def _complete_before(self, lane: _Lane) -> bool:
+        """Return whether a lane's head finds complete what it waits for: else others would not hear of it meanwhile."""
+        memory, epoch = self._context.memory, self._context.epoch
+        return lane.issued == lane.done and all(memory.seen(own, epoch) for own in lane.own[lane.issued])
 
     def _complete(self, repeat: int, lane_index: int, op: int, start_s: float, finish_s: float) -> None:
         context, slot = self._context, self._by_index[lane_index]

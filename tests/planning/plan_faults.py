@@ -9,8 +9,11 @@ from typing import Any
 TOLERANCE = 1e-9
 
 
-def plan_faults(document: Any, plan: Any) -> list[str]:
-    """Return the faults of a plan (both parsed JSON): completeness, costs, data, lanes, links. Not the buffers."""
+def plan_faults(document: Any, plan: Any, blocking: frozenset[tuple[str, str]] = frozenset()) -> list[str]:
+    """Return the faults of a plan (both parsed JSON): completeness, costs, data, lanes, links. Not the buffers.
+
+    ``blocking``: (kernel, device) of tasks beside which nothing may be copied into or out of the device's memory.
+    """
     slack = TOLERANCE * (1.0 + plan["makespan_s"])
     devices = {d["name"]: d for d in document["devices"]}
     node = {m["name"]: m["node"] for m in document["memories"]}
@@ -22,6 +25,7 @@ def plan_faults(document: Any, plan: Any) -> list[str]:
         return ["tasks are missing, unknown or planned twice"]
 
     lanes: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
+    alone: list[tuple[float, float, str, str]] = []
     there: dict[tuple[str, int, str], float] = {}
     for d in document["data"]:
         for home in [d["home"]] if isinstance(d.get("home"), str) else d.get("home") or []:
@@ -53,6 +57,8 @@ def plan_faults(document: Any, plan: Any) -> list[str]:
         ]
         for lane in device.get("lanes") or [f"device {device['name']}"]:
             lanes[lane].append((start, finish, t["name"]))
+        if (t["kernel"], device["name"]) in blocking and finish - start > slack:
+            alone.append((start, finish, t["name"], device["memory"]))
         needs += [
             (t["name"], start, d, number[d], device["memory"]) for d in [*t.get("reads", []), *t.get("updates", [])]
         ]
@@ -93,6 +99,13 @@ def plan_faults(document: Any, plan: Any) -> list[str]:
         for (_, end, one), (start, _, other) in pairwise(busy):
             if start < end - slack:
                 faults.append(f"lane {lane}: {one} and {other} overlap")
+    faults += [
+        f"{task}: beside the copy of {x['data']} from {x['from']} to {x['to']}"
+        for start, finish, task, memory in alone
+        for x in plan["transfers"]
+        if document["contention"] and memory in (x["from"], x["to"])
+        if x["start_s"] < finish - slack and x["finish_s"] > start + slack and x["finish_s"] - x["start_s"] > slack
+    ]
     last = max([p["finish_s"] for p in plan["tasks"]], default=0.0)
     for d in document["data"]:
         if d.get("final"):

@@ -31,8 +31,12 @@ class World:
 class Reference:
     """The problem of one instance document, read naively."""
 
-    def __init__(self, document: Any, *, max_hops: int = MAX_HOPS) -> None:
+    def __init__(
+        self, document: Any, *, max_hops: int = MAX_HOPS, blocking: frozenset[tuple[str, str]] = frozenset()
+    ) -> None:
+        """``blocking``: (kernel, device) where a task holds the copies' lanes too."""
         self.document = document
+        self.blocking = blocking
         self.max_hops = max_hops
         self.devices = document["devices"]
         self.memories = [m["name"] for m in document["memories"]]
@@ -159,9 +163,17 @@ class Reference:
 
     # placing
 
-    def device_lanes(self, p: int) -> list[str]:
-        """Lanes of a device."""
-        return self.devices[p].get("lanes") or [f"device {self.devices[p]['name']}"]
+    def held_lanes(self, t: int, p: int) -> list[str]:
+        """Lanes of a task on a device; the last lane of a link is its own."""
+        device = self.devices[p]
+        lanes = list(device.get("lanes") or [f"device {device['name']}"])
+        if (self.tasks[t]["kernel"], device["name"]) in self.blocking:
+            lanes += [
+                (x.get("lanes") or [f"link {x['from']} {x['to']}"])[-1]
+                for x in self.document["links"]
+                if device["memory"] in (x["from"], x["to"])
+            ]
+        return lanes
 
     def link_lanes(self, link: Any) -> list[str]:
         """Lanes of a link; none without contention."""
@@ -204,7 +216,7 @@ class Reference:
                 held += [(lane, s, f) for link, s, f in hops for lane in self.link_lanes(link)]
                 here = hops[-1][2]
             ready = max(ready, here)
-        return earliest(world.busy, self.device_lanes(p), ready, self.cost[t][p], held), moves
+        return earliest(world.busy, self.held_lanes(t, p), ready, self.cost[t][p], held), moves
 
     def start(self) -> World:
         """Nothing booked, data at home."""
@@ -243,7 +255,7 @@ class Reference:
                 world.busy.setdefault(lane, []).append((s, f))
             key = version, link["to"]
             world.there[key] = min(world.there.get(key, INFINITE), f)
-        for lane in self.device_lanes(p):
+        for lane in self.held_lanes(t, p):
             world.busy.setdefault(lane, []).append((start, finish))
         for version in self.outputs[t]:
             world.there[version, self.memory(p)] = finish
@@ -320,10 +332,10 @@ class Reference:
                     )
                 arrival = max(arrival, known.get(self.memory(q), 0.0))
             if arrival + self.cost[j][q] < INFINITE:
-                start = earliest(trial.busy, self.device_lanes(q), arrival, self.cost[j][q], [])
+                start = earliest(trial.busy, self.held_lanes(j, q), arrival, self.cost[j][q], [])
                 ends.append((start + self.cost[j][q], q))
         finish, q = min(ends)
-        for lane in self.device_lanes(q) if q >= 0 else []:
+        for lane in self.held_lanes(j, q) if q >= 0 else []:
             trial.busy.setdefault(lane, []).append((finish - self.cost[j][q], finish))
         return finish
 

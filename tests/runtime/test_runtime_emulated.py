@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from blocking_kernels import PAUSE
 from hand_program import Builder
 from runtime_kernels import ADD, FILL, STORE, TWICE
 
@@ -144,6 +145,32 @@ def test_logical_times_equal_the_simulators_op_by_op(tmp_path, nodes, gpus):
             assert (result.makespan_s[0] != result.makespan_s[1]) == (turn > 0)
         assert session.restarts == []
         assert session.first_task_s is None
+
+
+@pytest.mark.mpi
+def test_logical_times_equal_the_simulators_where_tasks_block(tmp_path):
+    platform = machine(1, 2)
+    graph, values = TaskGraph("blocking"), []
+    for i in range(8):
+        x, y, z = (graph.data(f"{name}{i}", shape=(N,), dtype="float64") for name in "xyz")
+        graph.add(FILL, writes={"output": x}, params={"value": i})
+        graph.add(TWICE, reads={"input": x}, writes={"output": y})
+        graph.add(PAUSE, reads={"parts": [y]}, writes={"output": z}, params={"seconds": 0.0}, on=(f"n0.gpu{i % 2}",))
+        graph.add(STORE, reads={"input": z}, params={"path": OutputPath(f"{i}.npy")})
+        values.append(np.full(N, 2.0 * i + 2.0))
+    problem = build_problem(graph, platform, Costs({}, {}))
+    schedule = planner("heft").plan(problem, budget=Budget())
+    program = lower(graph, platform, problem, schedule)
+    verify(program)
+    assert simulate(program).makespan_s <= schedule.makespan_s * (1 + 1e-9)
+    # Beside the bus that the GPUs share.
+    held = {
+        name for name, kind in zip(program.lane_names, program.lane_kinds, strict=True) if kind == LaneKind.CAPACITY
+    }
+    assert held > {f"{lane}.bus" for g in range(2) for lane in (f"n0→n0.gpu{g}", f"n0.gpu{g}→n0")}
+    times = OpTimes.planned(program, runs=2, noise=0.3, seed=1)
+    result = execute(program, platform, output_dir=tmp_path, repeats=2, emulation=times, timeout_s=120)
+    check_run(result, program, times, values, tmp_path)
 
 
 @pytest.mark.mpi

@@ -47,6 +47,7 @@ class StubEngine:
     """A device that holds its running ops until every lane has one, or for a few looks; then all of them end."""
 
     chains = True
+    blocking = ()
     sleeps = True
 
     def __init__(self, n_lanes: int, patience: int = 3) -> None:
@@ -112,6 +113,23 @@ def test_copies_in_compute_and_copies_out_fly_together_and_inputs_are_fetched_ah
     assert [op for _, op in first] == [op for stage in stages[:WINDOW] for op in stage]
     assert context.memory.seen(program.n_ops - 1, 1)
     assert context.counters.total() == 2 * program.n_ops
+
+
+def test_a_blocking_op_is_issued_once_all_that_it_waits_for_is_complete(tmp_path):
+    """Else what has ended would be published only when it has ended too."""
+    b, stages = _pipeline(4)
+    (into, computed, out), (_, after, _), *_ = stages
+    b.ops[after] = (*b.ops[after][:4], (*b.ops[after][4], into, out))
+    context = _context(b.build(), tmp_path, rank=2)
+    engine = StubEngine(3, patience=100)
+    engine.blocking = {after}
+    context.begin(0)
+    assert Loop(context, engine, sleep_s=1e-5, poll=lambda: None).run(0)
+    issued = engine.events.index(("issue", after))
+    assert {op for what, op in engine.events[:issued] if what == "done"} >= {into, computed, out, stages[1][0]}
+    # Others go ahead: inputs of later tasks, not the tasks of its own lane.
+    assert ("issue", stages[3][0]) in engine.events[:issued]
+    assert ("issue", stages[2][1]) not in engine.events[:issued]
 
 
 def test_an_aborted_epoch_is_left_at_once(tmp_path):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Budget, Progress
+from heterotask_core.planning.blocking import split, split_schedule
 from heterotask_core.planning.bounds import lower_bound
+from heterotask_core.planning.core import arrays
+from heterotask_core.planning.listing import Rule, finish, place, unbiased
 from heterotask_core.planning.memory import fit_memory
 from heterotask_core.planning.policies.base import MakePolicy
 from heterotask_core.planning.policies.central import eager, prio
@@ -118,10 +122,21 @@ class PolicyPlanner:
             makespan_s=record.makespan_s,
             lower_bound_s=lower_bound(problem),
         )
-        schedule = fit_memory(problem, bare)
+        schedule = _timed(problem, bare)
         if progress is not None:
             progress(0, schedule.makespan_s)
         return schedule
+
+
+def _timed(problem: Problem, bare: Schedule) -> Schedule:
+    """Fit into memories; where variants block, which no policy knows, time the tasks anew in the policy's order."""
+    parts, origin = split(problem)
+    if parts is problem:
+        return fit_memory(problem, bare)
+    start = split_schedule(problem, origin, bare)
+    placed = place(parts, arrays(parts), Rule(-start.task_start_s, unbiased(parts), start.task_device))
+    timed = finish(parts, placed, planner=bare.planner, seed=bare.seed)
+    return replace(timed, task_device=origin[timed.task_device])
 
 
 POLICY_PLANNERS = tuple(PolicyPlanner(name) for name in POLICIES)
