@@ -21,11 +21,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / "runtime")]
-
-from blocking_kernels import PAUSE
-from runtime_kernels import FILL, TWICE
-
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget
 from heterotask_core.planning.from_graph import build_problem
@@ -35,6 +30,11 @@ from heterotask_core.profiling.costs import CostModel
 from heterotask_core.program.lower import lower
 from heterotask_core.runtime.session import Session
 from heterotask_core.simulate import simulate
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / "runtime")]
+
+from blocking_kernels import PAUSE  # noqa: E402
+from runtime_kernels import FILL, TWICE  # noqa: E402
 
 GPU = "n0.gpu"
 EVALUATIONS = 1000
