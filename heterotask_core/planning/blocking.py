@@ -13,7 +13,6 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from heterotask_core.planning.problem import F64, I32, Problem
 from heterotask_core.planning.schedule import Schedule
@@ -54,8 +53,8 @@ def split(problem: Problem) -> tuple[Problem, I32]:
     if p.class_blocking is None or not p.class_blocking.any():
         return p, np.arange(n, dtype=np.int32)
     can = np.isfinite(p.cost_s)
-    some: npt.NDArray[np.bool_] = (can & p.class_blocking).any(axis=0)
-    rest: npt.NDArray[np.bool_] = (can & ~p.class_blocking).any(axis=0) | ~some
+    some = np.asarray((can & p.class_blocking).any(axis=0), np.bool_)
+    rest = np.asarray((can & ~p.class_blocking).any(axis=0), np.bool_) | ~some
     parts = [(d, blocking) for d in range(n) for blocking in (False, True) if (some if blocking else rest)[d]]
     origin = np.array([d for d, _ in parts], np.int32)
     shut = p.class_blocking[:, origin] != np.array([blocking for _, blocking in parts])
