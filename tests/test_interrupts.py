@@ -43,8 +43,8 @@ import subprocess
 import heterotask_core.tables
 
 with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
-    print("waits", flush=True)
     try:
+        print("waits", flush=True)
         child.wait()
     except KeyboardInterrupt:
         print("interrupted")
