@@ -235,7 +235,8 @@ def usable_variants(
 ) -> Sequence[Variant]:
     """Return the variants of ``kernel`` that can run on a device of ``device_kind`` whose rank has ``cores`` cores.
 
-    A rank has one at least, also where the platform names none for it. With ``installed`` false the packages that they need may be missing: emulated devices never call them.
+    A rank has one at least, also where the platform names none for it. With ``installed`` false the packages that they
+    need may be missing: emulated devices never call them.
     """
     return [
         v
