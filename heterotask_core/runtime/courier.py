@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -204,7 +205,10 @@ class CompiledCourier(Courier):
         self._indices = np.zeros(most, np.int32)
         self._statuses = np.zeros(most * _STATUS_BYTES, np.uint8)
         self._state = np.zeros(len(_Word) + _ROUTE_WORDS * len(context.lanes), np.int64)
-        neighbours = [] if context.spin_s else [context.counters.address(lane) for lane in context.computing_lanes()]
+        # Ranks at real-time priority are owed nothing: for them to yield is to let the others go first.
+        yields = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+        shares = not context.spin_s and not yields
+        neighbours = [context.counters.address(lane) for lane in context.computing_lanes()] if shares else []
         self._kept: list[npt.NDArray[Any]] = [np.array(neighbours, np.uint64)]
         words = {
             _Word.N_ROUTES: len(context.lanes),

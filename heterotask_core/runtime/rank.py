@@ -187,6 +187,7 @@ def run_program(context: Context, role: Role) -> bool:
     """
     # What is loaded stays until the program ends: the collector need not look at it between two tasks.
     gc.freeze()
+    gc.enable()
     try:
         before = exchange(context)
         sound = context.barrier(role.watch, role.barrier_sleep_s)
