@@ -29,9 +29,9 @@ def plain_canny(folder: Path) -> Callable[[], None]:
     from PIL import Image
     from skimage.feature import canny
 
-    from kernels.canny.images import grey_image
+    from kernels.canny.images import grey_image, picture_content
 
-    grey = grey_image("", 4096)
+    grey = grey_image("", 4096, picture_content(""))
 
     def run() -> None:
         edges = canny(grey, sigma=1.4, low_threshold=0.1, high_threshold=0.2)

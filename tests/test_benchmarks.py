@@ -5,6 +5,7 @@ Those of the planner and of StarPU are tested beside them. ``apps_at_size.py`` h
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -48,3 +49,11 @@ def test_program_runs(name: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert word in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("name", ["canny", "cholesky", "heat", "kmeans", "fft2d", "mosaic"])
+def test_the_plain_way_of_each_application_is_ready(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    apps = importlib.import_module("apps")
+    assert set(apps.PLAIN) == {"canny", "cholesky", "heat", "kmeans", "fft2d", "mosaic"}
+    assert callable(apps.PLAIN[name](tmp_path))
