@@ -28,9 +28,17 @@ def copy_lanes(problem: Problem, device: int) -> list[int]:
     return [lane for held in lanes for lane in held if users[lane] == 1]
 
 
-def held_lanes(problem: Problem, task: int, device: int) -> list[int]:
-    """Return the lanes that a task holds on a device."""
-    return _lanes(problem, device, blocks(problem, task, device))
+def held_lanes(problem: Problem) -> Callable[[int, int], list[int]]:
+    """Return a function (task, device) → lanes that the task holds on the device."""
+    found: dict[tuple[int, bool], list[int]] = {}
+
+    def held(task: int, device: int) -> list[int]:
+        key = device, blocks(problem, task, device)
+        if key not in found:
+            found[key] = _lanes(problem, *key)
+        return found[key]
+
+    return held
 
 
 def _lanes(problem: Problem, device: int, blocking: bool) -> list[int]:

@@ -409,10 +409,10 @@ class _Lowering:
         problem = self.problem
         links = {(x.source, x.target): i for i, x in enumerate(self.platform.links)}
         members: dict[int, list[int]] = defaultdict(list)
-        names = problem.memory_names
+        names, held = problem.memory_names, held_lanes(problem)
         for i, o in enumerate(self.ops):
             if o.kind == OpKind.KERNEL:
-                lanes = held_lanes(problem, o.task, int(self.schedule.task_device[o.task]))
+                lanes = held(o.task, int(self.schedule.task_device[o.task]))
             elif self.residencies[o.source].memory != self.residencies[o.target].memory:
                 source, target = self.residencies[o.source].memory, self.residencies[o.target].memory
                 x = links[names[source], names[target]]
