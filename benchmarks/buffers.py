@@ -5,23 +5,22 @@ python benchmarks/buffers.py FOLDER [--planner NAME] [--evaluations N] [--match 
 Live bytes are those of residencies from the planned start of their first write to the planned end of their last
 access: no packing needs less. ``loss`` is what the packed peak is above that, summed over the memories of an instance;
 ``worst`` is the largest of one memory that holds at least ``--limit`` MiB. ``first fit`` is the loss of placing slots
-at the first gap in order of first access, without the other rules.
+at the first gap in order of first access, without the other rules. What cannot be read or planned is told and left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import time
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+from planner import entries
 
-from heterotask_core.errors import HeteroTaskError
+from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Budget
-from heterotask_core.planning.instance import read_instance
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.registry import planner
 from heterotask_core.planning.schedule import Schedule
@@ -123,12 +122,12 @@ def main() -> None:
         f"{'instance':45} {'slots':>7} {'live MiB':>9} {'loss %':>7} {'worst %':>8} {'first fit %':>11} {'pack s':>7}"
     )
     all_losses = []
-    for path in sorted(options.folder.glob(options.match)):
+    for entry in entries(options.folder, options.match, ()):
+        problem = entry.problem
         try:
-            problem = read_instance(path)
             schedule = planner(options.planner).plan(problem, budget=Budget(evaluations=options.evaluations))
-        except (HeteroTaskError, gzip.BadGzipFile) as error:
-            print(f"{path.name:45} {error}")
+        except InfeasiblePlanError as error:
+            print(f"{problem.name:45} {error}")
             continue
         slots = slots_of(problem, schedule)
         began_s = time.perf_counter()
@@ -143,10 +142,8 @@ def main() -> None:
         large = [100 * (size / peak - 1) for size, peak in found.values() if peak >= options.limit * 2**20]
         worst = max(large, default=0.0)
         all_losses.append(loss)
-        print(
-            f"{path.name:45} {len(slots):7} {live / 2**20:9.1f} {loss:7.2f} {worst:8.2f} {naive:11.2f} {spent_s:7.2f}",
-            flush=True,
-        )
+        figures = f"{live / 2**20:9.1f} {loss:7.2f} {worst:8.2f} {naive:11.2f} {spent_s:7.2f}"
+        print(f"{problem.name:45} {len(slots):7} {figures}", flush=True)
     print(f"{len(all_losses)} plans: loss median {median(all_losses):.2f} %, largest {max(all_losses):.2f} %")
 
 
