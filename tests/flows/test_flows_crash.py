@@ -13,7 +13,6 @@ from real_site import has_ended
 pytestmark = [pytest.mark.prefect, pytest.mark.mpi, pytest.mark.timeout(900)]
 
 GONE_S = 5.0
-"""On an idle machine; where more want to compute than there are cores, all take longer."""
 CONFIG = {"devices": "cpu:1", "planner": "heft", "profile_budget_s": 0.5}
 # Longer than the tests; each ends it.
 SLOW = CONFIG | {"app": "flows_app:SLOW", "app_params": ["tasks=5000", "seconds=0.2"]}
@@ -61,9 +60,8 @@ def progress(site, run):
 
 
 def assert_gone(site, underway):
-    limit_s = GONE_S * max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
-    site.until(lambda: not site.ranks(), "end of the ranks", limit_s)
-    site.until(lambda: not any(Path(name).exists() for name in underway.shared_memory), "end of shared memory", limit_s)
+    site.until(lambda: not site.ranks(), "end of the ranks", GONE_S)
+    site.until(lambda: not any(Path(name).exists() for name in underway.shared_memory), "end of shared memory", GONE_S)
     # What is left of the run is kept first.
     site.until(lambda: not list(site.jobs.glob("heterotask-job-*")), "removal of the job's folder")
 
