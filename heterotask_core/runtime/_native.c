@@ -32,7 +32,7 @@ struct lane {
     const int64_t *dep_ptr;
     const int32_t *deps;
     double *start_s, *finish_s;
-    uint64_t *counters; /* issued, complete, whether it waits */
+    uint64_t *counters; /* issued, complete, whether it needs no core */
     int64_t spin_ns, idle_ns, sleep_ns;
     const uint8_t *gives; /* whether the agent sends what the op makes, and may need this core for it */
     uint64_t *bell;       /* of the node's agent, or NULL where it has a core of its own */
@@ -156,6 +156,7 @@ static PyObject *walk(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
     struct lane *lane = address(args[0]);
     if (PyErr_Occurred())
         return NULL;
+    store(lane->counters + WAITS, 0);
     for (; lane->position < lane->n; lane->position++) {
         int turn = wait_for_turn(lane);
         if (turn < 0 || PyErr_CheckSignals())
@@ -180,6 +181,9 @@ static PyObject *walk(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
             sched_yield();
         }
     }
+    /* With nothing left to do this device needs no core. */
+    store(lane->counters + WAITS, 1);
+    ring(lane->bell);
     Py_RETURN_TRUE;
 }
 
@@ -325,7 +329,7 @@ static int collect(struct courier *c)
     return done;
 }
 
-/* Whether no CPU device of the node waits: then this agent has the core of one of them. */
+/* Whether no CPU device of the node waits or has ended: then this agent has the core of one of them. */
 static int none_waits(const struct courier *c)
 {
     for (int64_t i = 0; i < c->n_neighbours; i++)
