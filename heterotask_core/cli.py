@@ -6,13 +6,12 @@ entry points of the group ``heterotask.commands`` (the calibration does).
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FrameType
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from heterotask_core.errors import HeteroTaskError, MissingExtraError, StoreError
-from heterotask_core.interrupts import resend_lost
+from heterotask_core.interrupts import leave, resend_lost
 
 if TYPE_CHECKING:
     from heterotask_core.planning.base import Budget
@@ -436,14 +435,11 @@ def _is_interrupted(end: BaseException | None) -> bool:
 
 
 def _end_now(code: str | int | None) -> NoReturn:
-    """Say that the command is interrupted, and end without taking down what Numba holds, which takes many seconds."""
+    """Say that the command is interrupted, and end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     print(INTERRUPTED, file=sys.stderr, flush=True)
-    atexit._run_exitfuncs()
-    with suppress(OSError):
-        sys.stdout.flush()
-    os._exit(code if isinstance(code, int) else 1)
+    leave(code if isinstance(code, int) else 1)
 
 
 def main() -> None:

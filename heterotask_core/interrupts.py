@@ -1,4 +1,4 @@
-"""Keeps Ctrl-C and SIGTERM from being lost.
+"""Keeps Ctrl-C and SIGTERM from being lost, and ends a process at once.
 
 What a signal handler raises is raised wherever the main thread is. In a callback from C (Numba compiles with many) or
 a finalizer it cannot propagate: Python prints it, and the program goes on as if nobody had asked it to end.
@@ -6,10 +6,14 @@ a finalizer it cannot propagate: Python prints it, and the program goes on as if
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NoReturn
 
 AGAIN_S = 0.05
 """Long enough for most callbacks to be over; in a longer one the signal is lost again, and sent again."""
@@ -47,3 +51,15 @@ def resend_lost(signals: Mapping[type[BaseException], int]) -> Callable[[], int]
 
     sys.unraisablehook = hook
     return lambda: last
+
+
+def leave(code: int) -> NoReturn:
+    """End this process without taking down the interpreter, which takes long with a compiler loaded.
+
+    What is registered with ``atexit`` is done, and what was printed is written.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
