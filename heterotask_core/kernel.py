@@ -26,6 +26,7 @@ what it writes is uploaded after, inside the same op. For I/O where a node has n
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -124,7 +125,7 @@ class Variant:
 
     def available(self) -> bool:
         """Return whether every required package can be imported here (without importing it)."""
-        return all(importlib.util.find_spec(name) is not None for name in self.requires)
+        return all(_importable(name) for name in self.requires)
 
     def fingerprint(self) -> str:
         """Return a hash of name, device kind, and the bytes of the implementing files.
@@ -141,6 +142,12 @@ class Variant:
             digest.update(PRELUDE.read_bytes())
             digest.update(self.source_path().read_bytes())
         return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _importable(package: str) -> bool:
+    """Whether ``package`` is there; asked once a process, as a plan asks for every task class and device."""
+    return importlib.util.find_spec(package) is not None
 
 
 @dataclass(frozen=True)

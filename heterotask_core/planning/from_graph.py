@@ -52,7 +52,7 @@ def build_problem(
     class_variants: list[tuple[str, ...]] = []
     variant_cost_s: list[F64] = []
     for c, task in enumerate(members):
-        by_device = [_usable(task, device, platform, exact=graph.exact) for device in platform.devices]
+        by_device = _by_device(task, platform, exact=graph.exact)
         names = [v.name for v in task.kernel.variants if any(v in usable for usable in by_device)]
         if not names:
             raise InfeasiblePlanError(_no_variant(task, platform))
@@ -162,7 +162,7 @@ def check_runnable(graph: TaskGraph, platform: Platform) -> None:
         if key in seen:
             continue
         seen.add(key)
-        if not any(_usable(task, device, platform, exact=graph.exact) for device in platform.devices):
+        if not any(_by_device(task, platform, exact=graph.exact)):
             raise InfeasiblePlanError(_no_variant(task, platform))
 
 
@@ -183,7 +183,8 @@ def _neighbours(graph: TaskGraph, platform: Platform) -> Callable[[str, Device],
     return share
 
 
-def _usable(task: Task, device: Device, platform: Platform, *, exact: bool) -> Sequence[Variant]:
+def _by_device(task: Task, platform: Platform, *, exact: bool) -> list[Sequence[Variant]]:
+    """Return the variants of a task that each device can run; equal devices are asked about once."""
     known = {d.name for d in platform.devices} | {n.name for n in platform.nodes}
     for name in task.on:
         if name not in known:
@@ -191,17 +192,27 @@ def _usable(task: Task, device: Device, platform: Platform, *, exact: bool) -> S
                 f"task {task.name!r} must run on {name!r}, which is no device or node here; "
                 f"there are {', '.join(sorted(known))}"
             )
-    if task.on and device.name not in task.on and device.node not in task.on:
-        return []
-    return usable_variants(
-        task.kernel,
-        params=task.params,
-        shapes=task.shapes(),
-        device_kind=device.variant_kind,
-        cores=len(device.core_ids),
-        exact=exact,
-        installed=device.kind != "emulated",
-    )
+    shapes = task.shapes()
+    found: dict[tuple[str, int, bool], Sequence[Variant]] = {}
+    usable: list[Sequence[Variant]] = []
+    for device in platform.devices:
+        if task.on and device.name not in task.on and device.node not in task.on:
+            usable.append([])
+            continue
+        alike = device.variant_kind, len(device.core_ids), device.kind != "emulated"
+        if alike not in found:
+            kind, cores, installed = alike
+            found[alike] = usable_variants(
+                task.kernel,
+                params=task.params,
+                shapes=shapes,
+                device_kind=kind,
+                cores=cores,
+                exact=exact,
+                installed=installed,
+            )
+        usable.append(found[alike])
+    return usable
 
 
 def _no_variant(task: Task, platform: Platform) -> str:
