@@ -4,157 +4,47 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-from calibration_arms import ARMS, Bed, Watched, evaluations_to_half
-from calibration_machine import canny, costs, platform
+from calibration_arms import ARMS, Bed, compare_arms, list_plans
+from calibration_machine import Setting, draw_case, make_case
+from calibration_real import emulated_row, on_this_machine
 from calibration_report import region_text, report
 
-from calibration.bench import program_key
-from calibration.loop import CalibrationResult, calibrate
 from calibration.prior import DEFAULT_PRIOR, FAMILIES, Family, Machine, Prior
-from calibration.retime import retimed
-from calibration.virtual import Truth, VirtualEvaluator
-from heterotask_core.planning.core import arrays
-from heterotask_core.planning.from_graph import build_problem
-from heterotask_core.planning.listing import finish
-from heterotask_core.planning.portfolio import list_passes
-from heterotask_core.planning.registry import planner
+from calibration.virtual import Truth
+from heterotask_core.errors import HeteroTaskError
 from heterotask_core.profiling.costs import Overheads
 from heterotask_core.program import buffers
-from heterotask_core.program.lower import lower
-from heterotask_core.program.model import Program
 
-DEVICES = {"GPU": 0, "CPU+GPU": 4}
-"""CPU groups a node."""
+GPU, BOTH = "GPU", "CPU+GPU"
+MODES = (GPU, BOTH)
+CPUS = {"virtual": {GPU: 0, BOTH: 4}, "emulated": {GPU: 0, BOTH: 1}}
+"""Backend → devices used → CPU groups a node. Of emulated devices each is a process."""
 FRESH_RUNS = 25
 RATIOS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SLOWNESSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is the same for all draws."""
-
-    prior: Path
-    seed: int
-    evaluations: int
-    planner_evaluations: int
-    tiles: int
-    nodes: int
-    gpus: int
-
-
-def virtual(
-    setting: Setting, machine: Machine, truth: Truth, cpus: int, *, cost_seed: int, noise_seed: int
-) -> VirtualEvaluator:
-    """Return a machine whose noise depends on ``noise_seed``."""
-    graph = canny(setting.tiles, 1024)
-    made = platform(machine, nodes=setting.nodes, gpus=setting.gpus, cpus=cpus)
-    return VirtualEvaluator(
-        graph,
-        made,
-        costs(graph, made, machine, seed=cost_seed),
-        planner=planner("portfolio"),
-        truth=truth,
-        evaluations=setting.planner_evaluations,
-        seed=noise_seed,
-    )
-
-
-def list_plans(setting: Setting, machine: Machine, cpus: int, *, cost_seed: int, count: int) -> list[Program]:
-    """Return the different programs of the ``count`` shortest list schedules."""
-    graph = canny(setting.tiles, 1024)
-    made = platform(machine, nodes=setting.nodes, gpus=setting.gpus, cpus=cpus)
-    problem = build_problem(graph, made, costs(graph, made, machine, seed=cost_seed))
-    passes = sorted(list_passes(problem, arrays(problem)), key=lambda p: p.makespan_s)[:count]
-    programs = [lower(graph, made, problem, finish(problem, p, planner="list")) for p in passes]
-    return list({program_key(p): p for p in programs}.values())
-
-
 def one(setting: Setting, draw: int, family: Family, devices: str) -> dict[str, Any]:
     """Run all arms on one drawn machine; return a row of JSON values."""
     loosen_packing()
-    began_s = time.perf_counter()
-    prior = Prior.read(setting.prior)
-    rng = np.random.default_rng([setting.seed, draw, FAMILIES.index(family)])
-    machine = prior.draw_machine(rng)
-    # Of the whole machine also where only GPUs are used, so that both have the same truth.
-    whole = platform(machine, nodes=setting.nodes, gpus=setting.gpus, cpus=max(DEVICES.values()))
-    truth = prior.draw_truth(family, whole, rng)
-    cost_seed, noise_seed = (int(rng.integers(1 << 31)) for _ in range(2))
-    cpus = DEVICES[devices]
-
-    def evaluator(extra: int) -> VirtualEvaluator:
-        return virtual(setting, machine, truth, cpus, cost_seed=cost_seed, noise_seed=noise_seed + extra)
-
-    judge = evaluator(1)
-    first, predicted_s = judge.plan(Overheads())
-    oracle, oracle_s = judge.oracle()
-    first_s = judge.expected_s(first)
-    finals: dict[str, Program] = {"uncalibrated": first, "oracle": oracle}
-    seconds: dict[str, float] = {}
-    half: dict[str, float] = {}
-
-    fresh = evaluator(0)
-    lists = list_plans(setting, machine, cpus, cost_seed=cost_seed, count=setting.evaluations)
-    finals["list plans"] = min(lists, key=lambda p: float(np.mean(np.log(fresh.measure(p, 3)[0]))))
-    for name, arm in ARMS.items():
-        arm_s = time.perf_counter()
-        with Bed(evaluator(0), seed=draw, evaluations=setting.evaluations) as bed:
-            finals[name] = bed.bench.program(arm(bed))
-            half[name] = evaluations_to_half(bed.watched.log, judge.expected_s, start_s=first_s, oracle_s=oracle_s)
-        seconds[name] = time.perf_counter() - arm_s
-    arm_s = time.perf_counter()
-    watched = Watched(evaluator(0))
-    with TemporaryDirectory() as folder:
-        result = calibrate(
-            watched, record_dir=Path(folder), seed=draw, max_evaluations=setting.evaluations, progress=lambda _: None
-        )
-    seconds["regression + BO"] = time.perf_counter() - arm_s
-    half["regression + BO"] = evaluations_to_half(watched.log, judge.expected_s, start_s=first_s, oracle_s=oracle_s)
-    finals["regression + BO"] = judge.plan(result.found or Overheads())[0]
-    finals["accepted"] = judge.plan(result.overheads)[0]
-    makespan_s = {name: float(np.median(judge.measure(p, FRESH_RUNS)[0])) for name, p in finals.items()}
-    return {
-        "draw": draw,
-        "family": family,
-        "devices": devices,
-        "machine": vars(machine),
-        "makespan_s": makespan_s,
-        "true_s": {name: judge.expected_s(program) for name, program in finals.items()},
-        "half": half,
-        "seconds": seconds | {"all": time.perf_counter() - began_s},
-        "spent": dict(result.seconds),
-        "status": result.status,
-        "evaluations": result.evaluations,
-        "runs": result.runs,
-        **errors(judge, result, finals["accepted"], predicted_s, makespan_s),
-    }
-
-
-def errors(
-    judge: VirtualEvaluator, result: CalibrationResult, kept: Program, predicted_s: float, makespan_s: dict[str, float]
-) -> dict[str, float]:
-    """Return relative errors of predictions before and after, of the makespan and (median) of the kernels."""
-    kinds = {"device_kinds": judge.device_kinds, "link_kinds": judge.link_kinds}
-    true_s = judge.expected_ops_s(kept)
-    kernels = kept.op_task >= 0
-    after = result.estimate.overheads if result.estimate else Overheads()
-    found = {"makespan_before": abs(predicted_s / makespan_s["uncalibrated"] - 1.0)}
-    found["makespan_after"] = abs((result.predicted_s or predicted_s) / makespan_s["accepted"] - 1.0)
-    for name, overheads in (("op_before", Overheads()), ("op_after", after)):
-        seconds = retimed(kept, result.overheads, overheads, **kinds)
-        found[name] = float(np.median(np.abs(seconds[kernels] / true_s[kernels] - 1.0)))
-    return found
+    case = draw_case(setting, draw, family, devices)
+    judge = case.virtual(1)
+    row = compare_arms(
+        case.virtual,
+        judge,
+        judge,
+        list_plans(case.graph, case.platform, case.costs, count=setting.evaluations),
+        seed=draw,
+        evaluations=setting.evaluations,
+        final_runs=FRESH_RUNS,
+    )
+    return {"draw": draw, "family": family, "devices": devices, "machine": vars(case.machine)} | row
 
 
 def region(setting: Setting, ratio: float, slowness: float) -> dict[str, float]:
@@ -163,12 +53,12 @@ def region(setting: Setting, ratio: float, slowness: float) -> dict[str, float]:
     machine = Machine(1e-3, slowness, 0.4, 1e-5, 1.5e10, 1.5e10)
     truth = Truth(Overheads(dispatch_s={"cuda": min(1.0, ratio * machine.task_s)}))
     found: dict[str, float] = {"ratio": ratio, "slowness": slowness}
-    made = {name: virtual(setting, machine, truth, n, cost_seed=1, noise_seed=1) for name, n in DEVICES.items()}
+    made = {name: make_case(setting, machine, truth, name, cost_seed=1, noise_seed=1).virtual() for name in MODES}
     plain = {name: made[name].expected_s(made[name].plan(Overheads())[0]) for name in made}
-    best_s = made["CPU+GPU"].oracle()[1]
-    with Bed(made["CPU+GPU"], seed=1, evaluations=4) as bed:
-        ours_s = made["CPU+GPU"].expected_s(bed.bench.program(ARMS["regression"](bed)))
-    for against, name in (("same devices", "CPU+GPU"), ("GPU only", "GPU")):
+    best_s = made[BOTH].oracle()[1]
+    with Bed(made[BOTH], seed=1, evaluations=4) as bed:
+        ours_s = made[BOTH].expected_s(bed.bench.program(ARMS["regression"](bed)))
+    for against, name in (("same devices", BOTH), ("GPU only", GPU)):
         found[f"oracle, {against}"] = 1.0 - best_s / plain[name]
         found[f"ours, {against}"] = 1.0 - ours_s / plain[name]
     return found
@@ -181,53 +71,127 @@ def loosen_packing() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line, run and print."""
-    parser = argparse.ArgumentParser(description="What calibration gains, part by part, on drawn truths.")
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        _run(parser, args)
+    except HeteroTaskError as error:
+        parser.error(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="calibration.py", description="What calibration gains, part by part, on drawn truths."
+    )
     parser.add_argument("--backend", choices=("virtual", "emulated", "machine"), default="virtual")
-    parser.add_argument("--prior", type=Path, default=DEFAULT_PRIOR)
-    parser.add_argument("--draws", type=int, default=None, help="default: 20 virtual, 2 emulated")
+    parser.add_argument("--prior", type=Path, default=DEFAULT_PRIOR, help="YAML file of ranges")
+    parser.add_argument("--draws", type=_count, default=None, help="default: 20 virtual, 2 emulated")
     parser.add_argument("--first", type=int, default=0, help="number of the first draw")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--families", default=",".join(FAMILIES))
-    parser.add_argument("--modes", default=",".join(DEVICES), help="devices used")
-    parser.add_argument("--evaluations", type=int, default=None, help="measurements an arm; default: 20, elsewhere 6")
-    parser.add_argument("--planner-evaluations", type=int, default=200)
-    parser.add_argument("--tiles", type=int, default=6, help="rows and columns of tiles")
-    parser.add_argument("--nodes", type=int, default=2)
-    parser.add_argument("--gpus", type=int, default=8, help="GPUs a node")
+    parser.add_argument("--families", type=_names(FAMILIES), default=list(FAMILIES), help=",".join(FAMILIES))
+    parser.add_argument("--modes", type=_names(MODES), help=f"devices used: {','.join(MODES)}; emulated: {BOTH}")
+    parser.add_argument("--evaluations", type=_count, help="measurements an arm; default: 20, elsewhere 6")
+    parser.add_argument("--planner-evaluations", type=_count, default=200)
+    parser.add_argument("--tiles", type=_count, help="rows and columns of tiles; default: 6, emulated 3")
+    parser.add_argument("--nodes", type=_count, default=2)
+    parser.add_argument("--gpus", type=_count, help="GPUs a node; default: 8, emulated 2")
     parser.add_argument("--devices", default="cpu:1,opencl:1", help="of --backend machine")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=_count, default=1, help="processes (virtual)")
     parser.add_argument("--no-region", action="store_true")
-    parser.add_argument("--read", type=Path, nargs="*", help="report what earlier runs wrote with --out")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args(argv)
-    if args.read:
-        print(report([json.loads(line) for path in args.read for line in path.read_text().splitlines()]))
-        return
-    if args.backend != "virtual":
-        import calibration_real
+    parser.add_argument("--read", type=Path, nargs="+", help="report what earlier runs wrote with --out")
+    parser.add_argument("--out", type=Path, help="file to append a JSON line a draw, family and devices to")
+    return parser
 
-        calibration_real.run(args)
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value
+
+
+def _names(known: Sequence[str]) -> Any:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; there are {', '.join(known)}")
+        return [name for name in known if name in names]
+
+    return parse
+
+
+def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    if args.read:
+        print(report([row for path in args.read for row in _read(parser, path)]))
         return
+    virtual = args.backend == "virtual"
+    evaluations = args.evaluations or (20 if virtual else 6)
+    if evaluations < 2:
+        parser.error("--evaluations: it takes at least 2 to compare anything")
+    if args.backend == "machine":
+        for line in on_this_machine(args.devices, tiles=args.tiles or 6, seed=args.seed, evaluations=evaluations):
+            print(line, flush=True)
+        return
+    if args.out:
+        try:
+            args.out.open("a").close()
+        except OSError as error:
+            parser.error(f"--out {args.out}: {error.strerror}")
     setting = Setting(
-        args.prior, args.seed, args.evaluations or 20, args.planner_evaluations, args.tiles, args.nodes, args.gpus
+        args.prior,
+        args.seed,
+        evaluations,
+        args.planner_evaluations,
+        args.tiles or (6 if virtual else 3),
+        1024 if virtual else 64,
+        args.nodes,
+        args.gpus or (8 if virtual else 2),
+        CPUS[args.backend],
+        here=not virtual,
     )
     Prior.read(args.prior)
     cases = [
         (draw, family, devices)
-        for draw in range(args.first, args.first + (args.draws or 20))
-        for family in FAMILIES
-        if family in args.families.split(",")
-        for devices in args.modes.split(",")
+        for draw in range(args.first, args.first + (args.draws or (20 if virtual else 2)))
+        for family in args.families
+        for devices in args.modes or (MODES if virtual else (BOTH,))
     ]
     rows = []
+    cells: list[dict[str, float]] = []
+    for row in _virtual(setting, cases, cells, args) if virtual else (emulated_row(setting, *case) for case in cases):
+        rows.append(row)
+        print(f"draw {row['draw']}, {row['family']}, {row['devices']}: {row['status']}", flush=True)
+        if args.out:
+            with args.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+    if not virtual:
+        print("emulated: logical times, no measurements of a machine")
+    print(report(rows))
+    if cells:
+        print(region_text(cells))
+
+
+def _virtual(
+    setting: Setting,
+    cases: Sequence[tuple[int, Family, str]],
+    cells: list[dict[str, float]],
+    args: argparse.Namespace,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of all cases, in order; then fill ``cells`` with those of the region."""
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(one, setting, *case) for case in cases]
-        cells = [pool.submit(region, setting, r, s) for r in RATIOS for s in SLOWNESSES] if not args.no_region else []
-        for future in futures:
-            rows.append(future.result())
-            if args.out:
-                with args.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
-        print(report(rows))
-        if cells:
-            print(region_text([cell.result() for cell in cells]))
+        rows = [pool.submit(one, setting, *case) for case in cases]
+        regions = [pool.submit(region, setting, r, s) for r in RATIOS for s in SLOWNESSES if not args.no_region]
+        for row in rows:
+            yield row.result()
+        cells += [cell.result() for cell in regions]
+
+
+def _read(parser: argparse.ArgumentParser, path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if not rows or not all(isinstance(row, dict) and "makespan_s" in row for row in rows):
+            raise ValueError("it holds no rows")
+    except (OSError, ValueError) as error:
+        parser.error(f"--read {path} was not written by --out: {error}")
+    return rows

@@ -1,21 +1,32 @@
-"""Ways to spend the same number of measurements: each returns the key of the program that it would run from now on."""
+"""Ways to spend the same number of measurements, and what comes of each on one machine, drawn or real."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from calibration.bench import Bench, Evaluator
+from calibration.bench import REPEATS, Bench, Evaluator, program_key
 from calibration.journal import Journal
-from calibration.loop import explore, regress
+from calibration.loop import CalibrationResult, calibrate, explore, regress
+from calibration.retime import retimed
 from calibration.search import LOG_RANGE, Space
-from heterotask_core.profiling.costs import Overheads
+from calibration.virtual import VirtualEvaluator
+from heterotask_core.graph import TaskGraph
+from heterotask_core.planning.core import arrays
+from heterotask_core.planning.from_graph import build_problem
+from heterotask_core.planning.listing import finish
+from heterotask_core.planning.portfolio import list_passes
+from heterotask_core.platform.model import Platform
+from heterotask_core.profiling.costs import CostModel, Overheads
+from heterotask_core.program.lower import lower
 from heterotask_core.program.model import Program
 
 Log = list[tuple[Program, float]]
@@ -118,3 +129,100 @@ def evaluations_to_half(log: Log, true_s: Callable[[Program], float], *, start_s
         if chosen_s - oracle_s <= (start_s - oracle_s) / 2:
             return float(n)
     return math.inf
+
+
+def list_plans(graph: TaskGraph, platform: Platform, costs: CostModel, *, count: int) -> list[Program]:
+    """Return the different programs of the ``count`` shortest list schedules."""
+    problem = build_problem(graph, platform, costs)
+    passes = sorted(list_passes(problem, arrays(problem)), key=lambda p: p.makespan_s)[:count]
+    programs = [lower(graph, platform, problem, finish(problem, p, planner="list")) for p in passes]
+    return list({program_key(p): p for p in programs}.values())
+
+
+def compare_arms(
+    fresh: Callable[[], Evaluator],
+    again: Evaluator,
+    judge: VirtualEvaluator | None,
+    lists: Sequence[Program],
+    *,
+    seed: int,
+    evaluations: int,
+    final_runs: int,
+) -> dict[str, Any]:
+    """Run every arm with ``evaluations`` measurements and return a row of JSON values.
+
+    ``fresh()`` is the machine as each arm meets it, ``again`` the one (or its like with other noise) on which the final
+    programs run in turn, ``final_runs`` times each, ``lists`` the list schedules' programs. ``judge`` knows the truth;
+    without it there is no oracle, and what is measured is taken for true.
+    """
+    began_s = time.perf_counter()
+    first, predicted_s = again.plan(Overheads())
+    finals: dict[str, Program] = {"uncalibrated": first}
+    oracle_s = first_s = math.nan
+    if judge is not None:
+        finals["oracle"], oracle_s = judge.oracle()
+        first_s = judge.expected_s(first)
+    seconds: dict[str, float] = {}
+    half: dict[str, float] = {}
+
+    def noted(name: str, log: Log, since_s: float) -> None:
+        seconds[name] = time.perf_counter() - since_s
+        if judge is not None:
+            half[name] = evaluations_to_half(log, judge.expected_s, start_s=first_s, oracle_s=oracle_s)
+
+    arm_s = time.perf_counter()
+    watched = Watched(fresh())
+    finals["list plans"] = min(lists, key=lambda p: float(np.mean(np.log(watched.measure(p, REPEATS)[0]))))
+    noted("list plans", watched.log, arm_s)
+    for name, arm in ARMS.items():
+        arm_s = time.perf_counter()
+        with Bed(fresh(), seed=seed, evaluations=evaluations) as bed:
+            finals[name] = bed.bench.program(arm(bed))
+            noted(name, bed.watched.log, arm_s)
+    arm_s = time.perf_counter()
+    watched = Watched(fresh())
+    with TemporaryDirectory() as folder:
+        result = calibrate(
+            watched, record_dir=Path(folder), seed=seed, max_evaluations=evaluations, progress=lambda _: None
+        )
+    noted("regression + BO", watched.log, arm_s)
+    finals["regression + BO"] = again.plan(result.found or Overheads())[0]
+    finals["accepted"] = again.plan(result.overheads)[0]
+    makespan_s = measured_s(again, finals, runs=final_runs)
+    row = {
+        "makespan_s": makespan_s,
+        "true_s": {name: judge.expected_s(program) for name, program in finals.items()} if judge else makespan_s,
+        "half": half,
+        "seconds": seconds | {"all": time.perf_counter() - began_s},
+        "spent": dict(result.seconds),
+        "status": result.status,
+        "evaluations": result.evaluations,
+        "runs": result.runs,
+        "disturbed": list(result.disturbed),
+        "makespan_before": abs(predicted_s / makespan_s["uncalibrated"] - 1.0),
+        "makespan_after": abs((result.predicted_s or predicted_s) / makespan_s["accepted"] - 1.0),
+    }
+    return row | (op_errors(judge, result, finals["accepted"]) if judge else {})
+
+
+def measured_s(machine: Evaluator, finals: Mapping[str, Program], *, runs: int) -> dict[str, float]:
+    """Return the median makespan in seconds of each program; equal ones share their runs, different ones run in turn."""
+    programs = {program_key(program): program for program in finals.values()}
+    found: dict[str, list[float]] = {key: [] for key in programs}
+    for _ in range(runs):
+        for key, program in programs.items():
+            found[key] += machine.measure(program, 1)[0]
+    return {name: float(np.median(found[program_key(program)])) for name, program in finals.items()}
+
+
+def op_errors(judge: VirtualEvaluator, result: CalibrationResult, kept: Program) -> dict[str, float]:
+    """Return the median relative error of the kernels' predicted times, without and with what was estimated."""
+    kinds = {"device_kinds": judge.device_kinds, "link_kinds": judge.link_kinds}
+    true_s = judge.expected_ops_s(kept)
+    kernels = kept.op_task >= 0
+    after = result.estimate.overheads if result.estimate else Overheads()
+    found = {}
+    for name, overheads in (("op_before", Overheads()), ("op_after", after)):
+        seconds = retimed(kept, result.overheads, overheads, **kinds)
+        found[name] = float(np.median(np.abs(seconds[kernels] / true_s[kernels] - 1.0)))
+    return found

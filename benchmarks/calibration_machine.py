@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from calibration.prior import Machine
+from calibration.prior import FAMILIES, Family, Machine, Prior
+from calibration.virtual import Truth, VirtualEvaluator
 from heterotask_core.graph import TaskGraph, class_key
 from heterotask_core.kernel import usable_variants
+from heterotask_core.planning.registry import planner
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
 from heterotask_core.profiling.costs import CostModel, timing_cores
 from kernels.canny.graph import build_graph
@@ -26,12 +30,71 @@ NUMPY_SLOWNESS = 2.5
 
 
 @dataclass(frozen=True)
-class Case:
-    """What is planned for; ``costs`` are what profiling sees."""
+class Setting:
+    """What is the same for all draws."""
 
+    prior: Path
+    seed: int
+    evaluations: int
+    planner_evaluations: int
+    tiles: int
+    tile: int
+    """Pixels of a tile's side."""
+    nodes: int
+    gpus: int
+    cpus: Mapping[str, int]
+    """Name of a set of devices → CPU groups a node in it."""
+    here: bool = False
+    """Whether all nodes are this host."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A machine and what is hidden of it; ``costs`` are what profiling sees."""
+
+    machine: Machine
+    truth: Truth
     graph: TaskGraph
     platform: Platform
     costs: CostModel
+    planner_evaluations: int
+    noise_seed: int
+
+    def virtual(self, extra: int = 0) -> VirtualEvaluator:
+        """Return the virtual machine; ``extra`` gives other noise."""
+        return VirtualEvaluator(
+            self.graph,
+            self.platform,
+            self.costs,
+            planner=planner("portfolio"),
+            truth=self.truth,
+            evaluations=self.planner_evaluations,
+            seed=self.noise_seed + extra,
+        )
+
+
+def draw_case(setting: Setting, number: int, family: Family, devices: str) -> Case:
+    """Draw a machine and what is hidden of it; both are the same whichever of its devices are used."""
+    prior = Prior.read(setting.prior)
+    rng = np.random.default_rng([setting.seed, number, FAMILIES.index(family)])
+    machine = prior.draw_machine(rng)
+    truth = prior.draw_truth(family, _platform(setting, machine, max(setting.cpus.values())), rng)
+    cost_seed, noise_seed = (int(rng.integers(1 << 31)) for _ in range(2))
+    return make_case(setting, machine, truth, devices, cost_seed=cost_seed, noise_seed=noise_seed)
+
+
+def make_case(
+    setting: Setting, machine: Machine, truth: Truth, devices: str, *, cost_seed: int, noise_seed: int
+) -> Case:
+    """Return Canny on ``devices`` of a machine."""
+    graph = canny(setting.tiles, setting.tile)
+    made = _platform(setting, machine, setting.cpus[devices])
+    table = costs(graph, made, machine, seed=cost_seed)
+    return Case(machine, truth, graph, made, table, setting.planner_evaluations, noise_seed)
+
+
+def _platform(setting: Setting, machine: Machine, cpus: int) -> Platform:
+    return platform(machine, nodes=setting.nodes, gpus=setting.gpus, cpus=cpus, here=setting.here)
 
 
 def platform(machine: Machine, *, nodes: int, gpus: int, cpus: int, here: bool = False) -> Platform:

@@ -76,9 +76,14 @@ def _table(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         gains = [r["makespan_s"]["regression + BO"] / r["makespan_s"][arm] - 1.0 for r in rows]
         mean, low, high = interval(gains, np.mean)
         yield f"regression + BO against {arm}: {mean:+.2%} (95 % interval {low:+.2%} to {high:+.2%}, paired by draw)"
-    promoted = sum(r["status"] == "promoted" for r in rows)
-    yield f"promoted: {promoted} of {len(rows)}"
-    for what in ("makespan", "op"):
+    promoted = [1.0 - r["true_s"]["accepted"] / r["true_s"]["uncalibrated"] for r in rows if r["status"] == "promoted"]
+    yield (
+        f"promoted: {len(promoted)} of {len(rows)}; the accepted plan's true makespan without noise is shorter by at "
+        f"least 1 % in {sum(g >= 0.01 for g in promoted)} of them, shorter at all in {sum(g > 0 for g in promoted)}, "
+        f"not shorter in {sum(g <= 0 for g in promoted)}"
+        + (f" (by {', '.join(f'{g:.2%}' for g in sorted(promoted))})" if promoted else "")
+    )
+    for what in (w for w in ("makespan", "op") if f"{w}_after" in rows[0]):
         before, after = ([r[f"{what}_{when}"] for r in rows] for when in ("before", "after"))
         yield (
             f"prediction error, {what}: {np.median(before):.2%} before, {np.median(after):.2%} after "
