@@ -206,7 +206,7 @@ def compare_arms(
 
 
 def measured_s(machine: Evaluator, finals: Mapping[str, Program], *, runs: int) -> dict[str, float]:
-    """Return the median makespan in seconds of each program; equal ones share their runs, different ones run in turn."""
+    """Return the median makespan in seconds of each program; equal ones share runs, different ones run in turn."""
     programs = {program_key(program): program for program in finals.values()}
     found: dict[str, list[float]] = {key: [] for key in programs}
     for _ in range(runs):
