@@ -16,40 +16,23 @@ GRAPH = "kernels.heat.graph"
 @compiled
 def _heat_step(arrays, numbers, reals):  # type: ignore[no-untyped-def]
     rows, columns, has = numbers[0], numbers[1], numbers[2]
-    count = (has & 1) + (has >> 1 & 1) + (has >> 2 & 1) + (has >> 3 & 1)
-    field = numba.carray(arrays[0], (rows, columns), np.float32)
-    result = numba.carray(arrays[1 + count], (rows, columns), np.float32)
-    north, south = field[0], field[rows - 1]
-    at = 1
-    if has & 1:
-        north = numba.carray(arrays[at], (columns,), np.float32)
-        at += 1
-    if has & 2:
-        south = numba.carray(arrays[at], (columns,), np.float32)
-        at += 1
-    if has & 4:
-        west = numba.carray(arrays[at], (rows,), np.float32)
-        at += 1
-    else:
-        west = field[:, 0].copy()
-    if has & 8:
-        east = numba.carray(arrays[at], (rows,), np.float32)
-        at += 1
-    else:
-        east = field[:, columns - 1].copy()
-    _step(field, north, south, west, east, np.float32(reals[0]), result)
-    at += 1
-    if has & 1:
-        numba.carray(arrays[at], (columns,), np.float32)[:] = result[0]
-        at += 1
-    if has & 2:
-        numba.carray(arrays[at], (columns,), np.float32)[:] = result[rows - 1]
-        at += 1
-    if has & 4:
-        numba.carray(arrays[at], (rows,), np.float32)[:] = result[:, 0]
-        at += 1
-    if has & 8:
-        numba.carray(arrays[at], (rows,), np.float32)[:] = result[:, columns - 1]
+    n, s, w, e = has & 1, has >> 1 & 1, has >> 2 & 1, has >> 3 & 1
+    # Halo after the field, strips after the result; a side without a neighbour has an edge of no cells.
+    result = 1 + n + s + w + e
+    strip = result + 1
+    _step(
+        numba.carray(arrays[0], (rows, columns), np.float32),
+        numba.carray(arrays[1 if n else 0], (n * columns,), np.float32),
+        numba.carray(arrays[1 + n if s else 0], (s * columns,), np.float32),
+        numba.carray(arrays[1 + n + s if w else 0], (w * rows,), np.float32),
+        numba.carray(arrays[1 + n + s + w if e else 0], (e * rows,), np.float32),
+        reals[0],
+        numba.carray(arrays[result], (rows, columns), np.float32),
+        numba.carray(arrays[strip if n else 0], (n * columns,), np.float32),
+        numba.carray(arrays[strip + n if s else 0], (s * columns,), np.float32),
+        numba.carray(arrays[strip + n + s if w else 0], (w * rows,), np.float32),
+        numba.carray(arrays[strip + n + s + w if e else 0], (e * rows,), np.float32),
+    )
 
 
 @native(GRAPH, "load")

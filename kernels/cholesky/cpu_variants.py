@@ -17,6 +17,7 @@ from scipy.linalg import blas, lapack
 from scipy.spatial.distance import cdist
 
 from kernels.cholesky.points import points
+from kernels.results import write_beside
 
 Array = np.ndarray[Any, Any]
 
@@ -76,7 +77,7 @@ def store(*, tiles: Sequence[Array], path: Path, row: int) -> None:
     """
     if not np.isfinite(np.diagonal(tiles[-1])).all():
         raise np.linalg.LinAlgError(_not_definite(f"A[{row},{row}]"))
-    np.save(path, np.concatenate(tiles, axis=1))
+    write_beside(path, tiles)
 
 
 def _not_definite(name: str) -> str:

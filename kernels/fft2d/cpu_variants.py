@@ -12,6 +12,7 @@ import numpy as np
 from scipy import fft
 
 from kernels.fft2d.field import field
+from kernels.results import write_array
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +48,7 @@ def columns(*, blocks: Sequence[Array], band: Array) -> None:
 
 def store(*, band: Array, path: Path) -> None:
     """Write a band of the transposed spectrum to a ``.npy`` file."""
-    np.save(path, band)
+    write_array(path, band)
 
 
 @_jit

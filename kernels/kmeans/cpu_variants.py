@@ -10,6 +10,7 @@ import numba
 import numpy as np
 
 from kernels.kmeans.pixels import pixels, start_centres
+from kernels.results import write_array, write_behind
 
 Array = np.ndarray[Any, Any]
 
@@ -87,8 +88,8 @@ def store(*, labels: Sequence[Array], centres: Array, labels_path: Path, centres
     empty = np.flatnonzero(np.isnan(centres[:, 0]))
     if len(empty):
         raise _empty(empty)
-    np.save(labels_path, np.concatenate(labels))
-    np.save(centres_path, centres)
+    write_behind(labels_path, labels)
+    write_array(centres_path, centres)
 
 
 @_jit

@@ -18,6 +18,7 @@ from heterotask_core.errors import ApplicationError
 from kernels.mosaic.files import fits_bytes, preview_png, read_pixels
 from kernels.mosaic.layout import disconnected, groups
 from kernels.mosaic.sky import Recipe, image_file
+from kernels.results import write_array, write_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -238,7 +239,7 @@ def shrink(*, tile: Array, covered: Array, small: Array, small_covered: Array, f
 
 def store_tile(*, tile: Array, covered: Array, path: Path, cards: Mapping[str, Any]) -> None:
     """Write a tile as FITS, not a number where no image is."""
-    path.write_bytes(fits_bytes(np.where(covered > 0, tile, np.float32(np.nan)), cards))
+    write_bytes(path, fits_bytes(np.where(covered > 0, tile, np.float32(np.nan)), cards))
 
 
 def store_preview(
@@ -258,6 +259,6 @@ def store_preview(
     for small, covered, (top, left) in zip(smalls, small_covered, places, strict=True):
         here = np.s_[top : top + small.shape[0], left : left + small.shape[1]]
         whole[here], seen[here] = small, covered
-    fits_path.write_bytes(fits_bytes(np.where(seen > 0, whole, np.float32(np.nan)), cards))
-    png_path.write_bytes(preview_png(whole, seen))
-    np.save(planes_path, planes)
+    write_bytes(fits_path, fits_bytes(np.where(seen > 0, whole, np.float32(np.nan)), cards))
+    write_bytes(png_path, preview_png(whole, seen))
+    write_array(planes_path, planes)
