@@ -23,7 +23,7 @@ from heterotask_core.graph import Task, TaskGraph, class_key
 from heterotask_core.platform.model import Device, Platform
 from heterotask_core.profiling.items import IDENTITY, Identity, Item, device_job, job_item
 from heterotask_core.profiling.process import Child
-from heterotask_core.profiling.samples import deviants, summarise
+from heterotask_core.profiling.samples import Summary, deviants, summarise
 
 WINDOW_S = 0.06
 WINDOW_CALLS = 6
@@ -153,7 +153,7 @@ def measure_busy(
         for done, window in enumerate(windows):
             share_s = (end_s - time.monotonic()) / (len(windows) - done)
             samples = _run_window(window, known, platform, children, numbers, limit_s, share_s)
-            rows += [_row(window.runs[n], n, known, samples[n]) for n in sorted(window.own) if samples[n]]
+            rows += [_row(window.runs[n], n, known, samples[n]) for n in sorted(window.own)]
             notes |= _compare(window, samples)
     return rows, tuple(notes.values())
 
@@ -198,7 +198,8 @@ def _row(
     item: Item, device: str, known: Mapping[Identity, Mapping[str, Any]], samples: Sequence[float]
 ) -> dict[str, Any]:
     alone_s = float(known[item.identity]["median_s"])
-    summary = summarise(samples)
+    # Without a sample that says anything no slow-down is known.
+    summary = summarise(samples) if samples else Summary(alone_s, 0.0, alone_s, 0)
     ratio = summary.median_s / alone_s
     return dict(zip(IDENTITY, item.identity, strict=True)) | {
         "kernel": item.task.kernel.name,

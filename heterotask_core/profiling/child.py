@@ -145,21 +145,26 @@ class _Worker:
                 continue
             samples: list[float] = []
             all_samples: list[float] = []
+            undisturbed_s: list[float] = []
             time.sleep(max(0.0, order["start_s"] - time.monotonic()))
             while not all_samples or time.monotonic() < order["end_s"]:
                 before = account()
                 started, ended = prepared[order["item"]].once()
                 # One that the window is too short for is better than none: the others computed during a part of it.
                 if not all_samples or (started >= order["start_s"] and ended <= order["end_s"]):
-                    all_samples.append(ended - started)
-                    if not is_disturbed(stolen_s(before, account(), cores=self.job["cores"]), ended - started):
-                        samples.append(ended - started)
+                    took_s, lost_s = ended - started, stolen_s(before, account(), cores=self.job["cores"])
+                    all_samples.append(took_s)
+                    if lost_s < took_s:
+                        undisturbed_s.append(took_s - lost_s)
+                    if not is_disturbed(lost_s, took_s):
+                        samples.append(took_s)
             if self.job["shares_cores"]:
                 # Ranks that share a core take it from each other: that is what there is to measure.
                 samples = all_samples
             elif len(samples) < 3 and all_samples:
-                # Other load must not pass for what the devices do to each other.
-                samples = [min(all_samples)]
+                # Other load must not pass for what the devices do to each other: the time without what it took, as far
+                # as that can be told.
+                samples = [min(undisturbed_s)] if undisturbed_s else []
             self.say(samples=samples)
 
 
