@@ -1,235 +1,182 @@
 """HeteroTask and StarPU side by side: the same kernels, the same machine, one run.
 
-    python benchmarks/starpu/compare.py [--quick] [--apps heat cholesky ...] [--devices cpu:2 ...] [--rounds 15]
+    python benchmarks/starpu/compare.py [--sizes small] [--apps heat cholesky ...] [--devices cpu:2 ...] [--rounds 15]
+    python benchmarks/starpu/compare.py --time-limit 40 --tune 0 --out starpu.jsonl
+    python benchmarks/starpu/compare.py --read starpu.jsonl
 
 For every application, size and device set: our plan is profiled, calibrated and planned; StarPU's models are
 calibrated, ``STARPU_SCHED_BETA`` is tuned with as many measured runs; then both run by turns, every StarPU scheduler in
 its own process. Printed are medians of the task-window makespan (first task's start to last task's end) and of the
-completion time (launch of the job to its end, results on disk), and the ratio ours / StarPU with its 95 % interval
-(bootstrap). Where we lose, our decomposition of the last run says where the time went. ``--quick`` takes the small
-sizes, three rounds, and neither calibration nor tuning.
+completion time (launch of the job to its end, results on disk), and the ratios ours / StarPU with their 95 % intervals
+(bootstrap). Where we lose, our decomposition of the last run says where the time went. Every round is in ``--out``
+before the next begins; the same command again goes on with the cases that
+are missing there.
+
+``--time-limit`` shares the minutes out among the cases, large ones twice: as many rounds as fit, at least two. After
+the first round StarPU then goes on with ``dmdas`` and its two best configurations by makespan and by completion.
+``--quick`` takes the small sizes, three rounds, and neither calibration nor tuning.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import os
-import statistics
+import subprocess
 import tempfile
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import baseline
-import numpy as np
-from build import build, install
-from job import Devices, Setting, Starpu
-from ours import Ours
+from build import install
+from cases import DEVICES, OURS, SIZES, Case, WrongResultError, parse_nodes
+from layer import StarPuError
+from rows import PLAIN, Rows, lost, overview, table
 
-from heterotask_core.apps import find_application
+from heterotask_core.errors import HeteroTaskError
 
-SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "canny": ({"size": 2048, "tile": 512}, {"size": 4096, "tile": 1024}),
-    "cholesky": ({"size": 2048, "tile": 256}, {"size": 4096, "tile": 512}),
-    "heat": ({"size": 1024, "tile": 256, "steps": 50}, {"size": 2048, "tile": 512, "steps": 50}),
-    "kmeans": (
-        {"picture": "china", "block": 32_768, "iterations": 10},
-        {"picture": "retina", "block": 262_144, "iterations": 10},
-    ),
-    "mosaic": ({"size": 512, "count": 24, "tile": 256}, {"size": 1024, "count": 24, "tile": 512}),
-}
-"""Application → a small and a large problem."""
-DEVICES = ("cpu:2", "cpu:1,opencl:1", "2xcpu:1")
-"""``2x``: two virtual nodes, StarPU-MPI against our MPI."""
-REPEATS = 3
-"""Runs in a job whose makespans count; one before them does not."""
-OURS = "HeteroTask"
-SAMPLES = 2000
-"""Of the bootstrap."""
-PAPER = 0.197
-"""The smallest reduction of completion time that the paper reports."""
+ROUNDS = 15
+LEAST_ROUNDS = 2
+TUNING = 12
+"""Measured runs that our calibration and StarPU's tuning may take."""
+KEPT = 2
+"""Configurations that stay in a limited time, by either measure."""
 
 
 @dataclass
-class Times:
-    """Seconds of one side."""
+class Clock:
+    """What is left of a limited time, for the cases that are left."""
 
-    makespan_s: list[float] = field(default_factory=list)
-    """Median of each job's runs."""
-    completion_s: list[float] = field(default_factory=list)
-    """Of jobs that run the graph once."""
-    native_s: list[float] = field(default_factory=list)
-    """The same of StarPU without its driver's Python: from starpu_init to the end of starpu_shutdown."""
+    end_s: float
+    weights: list[int]
 
+    @staticmethod
+    def of(minutes: float | None, weights: Sequence[int]) -> Clock | None:
+        """Return a clock that starts now; None without a limit."""
+        return None if minutes is None else Clock(time.monotonic() + 60 * minutes, list(weights))
 
-def ratio(ours: list[float], other: list[float]) -> tuple[float, float, float]:
-    """Return ours / other of the medians, and the ends of its 95 % bootstrap interval over rounds."""
-    rng = np.random.default_rng(0)
-    a, b = np.asarray(ours), np.asarray(other)
-    picks = rng.integers(0, len(a), (SAMPLES, len(a)))
-    drawn = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(np.median(a) / np.median(b)), float(low), float(high)
+    def share(self) -> float:
+        """Return when the next case should end."""
+        now_s = time.monotonic()
+        weight, total = self.weights[0], sum(self.weights)
+        del self.weights[0]
+        return now_s + (self.end_s - now_s) * weight / total
 
 
-def parse_nodes(text: str) -> tuple[int, str]:
-    """Read ``2xcpu:1`` as two nodes of ``cpu:1``; one node without a number."""
-    count, x, each = text.partition("x")
-    return (int(count), each) if x and count.isdigit() else (1, text)
+def measure(case: Case, rows: Rows, *, rounds: int, end_s: float | None) -> None:
+    """Run both sides by turns, starting with another one each round, for so many rounds or until ``end_s``."""
+    labels = case.sides
+    longest_s = 0.0
+    for k in range(rounds):
+        start_s = time.monotonic()
+        if end_s is not None and k >= LEAST_ROUNDS and start_s + longest_s > end_s:
+            break
+        for label in labels[k % len(labels) :] + labels[: k % len(labels)]:
+            once = case.once(label)
+            rows.add(case=case.key, side=label, round=k, makespan_s=case.makespan_s(label), **once)
+        if end_s is not None and k == 0:
+            labels = _kept(labels, rows, case.key)
+        else:
+            longest_s = max(longest_s, time.monotonic() - start_s)
 
 
-@dataclass
-class Case:
-    """One application and size on one device set."""
+def run(case: Case, rows: Rows, *, rounds: int, end_s: float | None) -> str:
+    """Prepare, measure and check a case; return how long that took, in words."""
+    start_s = time.monotonic()
+    case.prepare(lambda line: _say(f"  {line}"))
+    ready_s = time.monotonic()
+    measure(case, rows, rounds=rounds, end_s=end_s)
+    case.check()
+    rows.add(case=case.key, done=True, report=case.ours.report() if lost(rows.sides(case.key)) else "")
+    return f"{ready_s - start_s:.0f} s to get ready, {time.monotonic() - ready_s:.0f} s to measure"
 
-    application: str
-    params: dict[str, Any]
-    devices: str
-    folder: Path
-    tune: int
 
-    def prepare(self) -> None:
-        """Profile, calibrate and plan ours; calibrate and tune StarPU."""
-        nodes, each = parse_nodes(self.devices)
-        self.ours = Ours.prepare(
-            self.application, self.params, each, self.folder / "store", nodes=nodes, calibrate=self.tune
-        )
-        devices = Devices.parse(each)
-        starpu = Starpu(
-            self.application,
-            self.params,
-            devices,
-            build(mpi=nodes > 1),
-            # One home for all: the bus is measured once, models are kept by application.
-            self.folder.parent / "starpu",
-            fastest=self.ours.fastest,
-            # StarPU-MPI leaves the distribution to the application: it gets the one that our planner has found.
-            ranks=self.ours.node_of_tasks() if nodes > 1 else [],
-        )
-        self.starpu = baseline.calibrate(starpu, self.folder / "calibration")
-        self.settings = [Setting(p) for p in baseline.POLICIES if p != "heteroprio" or devices.opencls]
-        if self.tune:
-            found = baseline.tuned(
-                self.starpu, self.folder / "tuning", measurements=self.tune, progress=lambda line: _say(f"  {line}")
-            )
-            self.settings.append(found)
-
-    def measure(self, rounds: int, *, completion: bool = True) -> dict[str, Times]:
-        """Run both sides by turns, starting with another one each round; ``completion``: also jobs of one run."""
-        labels = [OURS, *(s.label for s in self.settings)]
-        times = {label: Times() for label in labels}
-        for k in range(rounds):
-            for label in labels[k % len(labels) :] + labels[: k % len(labels)]:
-                if completion:
-                    once = self._run(label, 1)
-                    times[label].completion_s.append(once["completion_s"])
-                    times[label].native_s.append(once.get("native_s", once["completion_s"]))
-                more = self._run(label, REPEATS)
-                times[label].makespan_s.append(statistics.median(more["makespan_s"][-REPEATS:]))
-        return times
-
-    def _run(self, label: str, repeats: int) -> dict[str, Any]:
-        if label == OURS:
-            return self.ours.run(repeats=repeats)
-        setting = next(s for s in self.settings if s.label == label)
-        # As on our side, a run before those that count touches everything once.
-        return self.starpu.run(setting, self.folder / "results", repeats=repeats + (repeats > 1))
-
-    def check(self) -> None:
-        """Check the results that both sides wrote last; raises :class:`SystemExit` where they are wrong."""
-        app = find_application(self.application)
-        for side, passed in (
-            (OURS, self.ours.check()),
-            ("StarPU", app.check(app.Params(**self.params), self.folder / "results").passed),
-        ):
-            if not passed:
-                raise SystemExit(f"{self.application} on {self.devices}: {side} computed wrong results")
+def _kept(labels: Sequence[str], rows: Rows, case: str) -> list[str]:
+    """Return the sides that go on: ours, the plain one, the best by makespan and by completion."""
+    sides = rows.sides(case)
+    others = [label for label in labels if label != OURS]
+    keep = {OURS, PLAIN}
+    for name in ("makespan_s", "completion_s"):
+        keep.update(sorted(others, key=lambda label: sides[label][name][0])[:KEPT])
+    return [label for label in labels if label in keep]
 
 
 def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def show(case: Case, times: dict[str, Times]) -> list[dict[str, Any]]:
-    """Print a case's table and return its rows."""
-    rows = []
-    own = times[OURS]
-    _say(
-        f"  {'':18} {'makespan':>9} {'ours/it':>8} {'95 % interval':>15} "
-        f"{'completion':>11} {'ours/it':>8} {'native':>8}"
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--apps", nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--sizes", nargs="+", default=["small", "large"], choices=["small", "large"])
+    parser.add_argument("--devices", nargs="+", default=list(DEVICES))
+    parser.add_argument("--rounds", type=int, help=f"jobs of each kind and side ({ROUNDS}; 3 with --quick)")
+    parser.add_argument("--time-limit", type=float, metavar="MIN", help="for all cases together")
+    parser.add_argument(
+        "--tune", type=int, help=f"measured runs of our calibration and of the tuning ({TUNING}; --quick: 0)"
     )
-    for label, side in times.items():
-        makespan, low, high = ratio(own.makespan_s, side.makespan_s)
-        completion, _, _ = ratio(own.completion_s, side.completion_s)
-        row = {
-            "application": case.application,
-            "devices": case.devices,
-            "params": case.params,
-            "side": label,
-            "makespan_s": statistics.median(side.makespan_s),
-            "makespan_ratio": makespan,
-            "low": low,
-            "high": high,
-            "completion_s": statistics.median(side.completion_s),
-            "completion_ratio": completion,
-            "native_s": statistics.median(side.native_s),
-        }
-        rows.append(row)
-        _say(
-            f"  {label:18} {row['makespan_s'] * 1e3:9.1f} {makespan:8.3f} {low:7.3f}-{high:7.3f} "
-            f"{row['completion_s'] * 1e3:11.0f} {completion:8.3f} {row['native_s'] * 1e3:8.0f}"
-        )
-    best = min((r for r in rows if r["side"] != OURS), key=lambda r: r["makespan_s"])
-    _say(
-        f"  best StarPU: {best['side']}; ours takes {best['makespan_ratio'] - 1:+.1%} makespan "
-        f"({'at least' if 1 - best['makespan_ratio'] >= PAPER else 'not'} 19.7 % less)"
-    )
-    if best["makespan_ratio"] > 1:
-        _say("  we lose; where our time went:\n" + "\n".join(f"    {x}" for x in case.ours.report().splitlines()))
-    return rows
+    parser.add_argument("--quick", action="store_true", help="small sizes, few runs")
+    parser.add_argument("--out", type=Path, help="file of all rounds (JSON lines); a case that is complete there stays")
+    parser.add_argument("--read", type=Path, help="print the tables of such a file, run nothing")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.sizes = ["small"]
+    arguments.rounds = arguments.rounds or (3 if arguments.quick else ROUNDS)
+    if arguments.tune is None:
+        arguments.tune = 0 if arguments.quick else TUNING
+    return arguments
+
+
+def show(rows: Rows) -> None:
+    """Print all tables, and the overview."""
+    for case in rows.cases():
+        for line in table(rows, case):
+            _say(line)
+    for line in overview(rows):
+        _say(line)
 
 
 def main() -> int:
     """Run all cases."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--apps", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--devices", nargs="+", default=list(DEVICES))
-    parser.add_argument("--rounds", type=int, help="jobs of each kind and side (15; 3 with --quick)")
-    parser.add_argument("--tune", type=int, help="measured runs of our calibration and of the tuning (12; --quick: 0)")
-    parser.add_argument("--quick", action="store_true", help="small sizes, few runs")
-    parser.add_argument("--out", type=Path, help="CSV file")
-    arguments = parser.parse_args()
+    arguments = _arguments()
+    if arguments.read:
+        show(Rows.read(arguments.read))
+        return 0
     install()
     if any(parse_nodes(devices)[0] > 1 for devices in arguments.devices):
         install(mpi=True)
-    rounds = arguments.rounds or (3 if arguments.quick else 15)
-    tune = arguments.tune if arguments.tune is not None else (0 if arguments.quick else 12)
     busy, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if busy > cores / 4:
         _say(
             f"the machine is busy (load {busy:.1f} on {cores} cores): these figures compare more than the two runtimes"
         )
-    rows: list[dict[str, Any]] = []
+    rows = Rows.read(arguments.out) if arguments.out else Rows()
+    failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.apps:
-            for size, params in enumerate(SIZES[name][: 1 if arguments.quick else 2]):
-                for devices in arguments.devices:
-                    start_s = time.monotonic()
-                    _say(f"{name} {params} on {devices}")
-                    case = Case(name, params, devices, Path(folder) / f"{name}-{size}-{devices}", tune)
-                    case.prepare()
-                    times = case.measure(rounds)
-                    case.check()
-                    rows += show(case, times)
-                    _say(f"  {rounds} rounds, {time.monotonic() - start_s:.0f} s; milliseconds, medians")
-    if arguments.out:
-        with arguments.out.open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    return 0
+        cases = [
+            Case(name, params, devices, Path(folder) / f"{name}-{size}-{devices}", arguments.tune)
+            # Small ones first, so that a run that is killed has something of every application.
+            for size in arguments.sizes
+            for name in arguments.apps
+            for params in [SIZES[name][size == "large"]]
+            for devices in arguments.devices
+        ]
+        cases = [case for case in cases if rows.done(case.key) is None]
+        clock = Clock.of(arguments.time_limit, [1 + (case.params in [x[1] for x in SIZES.values()]) for case in cases])
+        for case in cases:
+            rows.forget(case.key)
+            end_s = None if clock is None else clock.share()
+            try:
+                told = run(case, rows, rounds=arguments.rounds, end_s=end_s)
+            except (HeteroTaskError, StarPuError, WrongResultError, subprocess.TimeoutExpired) as error:
+                failed, told = True, "not complete"
+                rows.add(case=case.key, failed=str(error))
+            for line in table(rows, case.key):
+                _say(line)
+            _say(f"  {told}")
+    for line in overview(rows):
+        _say(line)
+    return int(failed)
 
 
 if __name__ == "__main__":

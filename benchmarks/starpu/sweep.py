@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from build import install
-from compare import OURS, Case, parse_nodes
+from cases import OURS, Case, parse_nodes
 
 PROBLEMS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "heat": ("tile", {"size": 1024, "steps": 20}, (512, 256, 128, 64)),
@@ -52,10 +52,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for tile in arguments.tiles or tiles:
             case = Case(arguments.app, {**params, name: tile}, arguments.devices, Path(folder) / str(tile), 0)
-            case.prepare()
-            times = case.measure(arguments.rounds, completion=False)
+            case.prepare(print)
+            times = [{label: case.makespan_s(label) for label in case.sides} for _ in range(arguments.rounds)]
             case.check()
-            spans = {label: statistics.median(side.makespan_s) for label, side in times.items()}
+            spans = {label: statistics.median(each[label] for each in times) for label in case.sides}
             label = min((x for x in spans if x != OURS), key=lambda x: spans[x])
             for side, value in ((OURS, spans[OURS]), ("StarPU", spans[label])):
                 best[side] = min(best.get(side, value), value)

@@ -1,0 +1,176 @@
+"""What a comparison has measured, as lines of JSON in a file that grows while it runs, and as tables.
+
+A line is one round of one side of a case (``case``, ``side``, ``round`` and seconds), or, with ``done``, says that a
+case is complete, with our decomposition of the last run, or, with ``failed``, why it is not.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import OURS
+
+SAMPLES = 2000
+"""Of the bootstrap."""
+PAPER = 0.197
+"""The smallest reduction of completion time that the paper reports."""
+PLAIN = "dmdas"
+
+
+@dataclass
+class Rows:
+    """Rows of all cases; with a file, each is in it before the next is measured."""
+
+    file: Path | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @staticmethod
+    def read(file: Path) -> Rows:
+        """Read a file; a last line that a killed run has not finished is left out."""
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]
+        if len(whole) < len(lines):
+            file.write_text("".join(whole))
+        return Rows(file, [json.loads(line) for line in whole])
+
+    def add(self, **row: Any) -> None:
+        """Keep a row."""
+        self.rows.append(row)
+        if self.file is not None:
+            with self.file.open("a") as stream:
+                stream.write(json.dumps(row) + "\n")
+
+    def cases(self) -> list[str]:
+        """Return all cases in the order in which they were begun."""
+        return list(dict.fromkeys(row["case"] for row in self.rows))
+
+    def done(self, case: str) -> dict[str, Any] | None:
+        """Return what was said at a case's end; None before."""
+        return next((row for row in reversed(self.rows) if row["case"] == case and row.get("done")), None)
+
+    def forget(self, case: str) -> None:
+        """Drop a case that was not completed, which starts anew."""
+        self.rows = [row for row in self.rows if row["case"] != case]
+        if self.file is not None:
+            self.file.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+
+    def sides(self, case: str) -> dict[str, dict[str, list[float]]]:
+        """Return side → name → seconds, a value a round."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for row in self.rows:
+            if row["case"] == case and "side" in row:
+                side = found.setdefault(row["side"], {})
+                for name, value in row.items():
+                    if name.endswith("_s"):
+                        side.setdefault(name, []).append(value)
+        return found
+
+
+def ratio(ours: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
+    """Return ours / other of the medians, and the ends of its 95 % bootstrap interval over the rounds of both."""
+    rng = np.random.default_rng(0)
+    rounds = min(len(ours), len(other))
+    a, b = np.asarray(ours[:rounds]), np.asarray(other[:rounds])
+    picks = rng.integers(0, rounds, (SAMPLES, rounds))
+    drawn = np.median(a[picks], axis=1) / np.median(b[picks], axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(np.median(a) / np.median(b)), float(low), float(high)
+
+
+def best(sides: dict[str, dict[str, list[float]]], name: str) -> str:
+    """Return the StarPU configuration with the smallest median, of those that ran in all rounds."""
+    rounds = max(len(side[name]) for side in sides.values())
+    whole = {label: side[name] for label, side in sides.items() if label != OURS and len(side[name]) == rounds}
+    return min(whole, key=lambda label: statistics.median(whole[label]))
+
+
+def lost(sides: dict[str, dict[str, list[float]]]) -> list[str]:
+    """Return which of ``makespan_s`` and ``completion_s`` is longer than that of the best StarPU configuration."""
+    names = ("makespan_s", "completion_s")
+    return [name for name in names if ratio(sides[OURS][name], sides[best(sides, name)][name])[0] > 1.0]
+
+
+def table(rows: Rows, case: str) -> Iterable[str]:
+    """Yield the lines of a case's table, milliseconds."""
+    sides = rows.sides(case)
+    yield case
+    yield from (f"  failed: {row['failed']}" for row in rows.rows if row["case"] == case and "failed" in row)
+    if any("makespan_s" not in sides.get(label, {}) for label in (OURS, PLAIN)):
+        return
+    yield (
+        f"  {'':18} {'makespan':>9} {'ours/it':>8} {'95 % interval':>15} "
+        f"{'completion':>11} {'ours/it':>8} {'95 % interval':>15} {'native':>8} {'rounds':>7}"
+    )
+    own = sides[OURS]
+    for label, side in sides.items():
+        makespan, low, high = ratio(own["makespan_s"], side["makespan_s"])
+        completion, first, last = ratio(own["completion_s"], side["completion_s"])
+        native = f"{statistics.median(side['native_s']) * 1e3:8.0f}" if "native_s" in side else " " * 8
+        yield (
+            f"  {label:18} {statistics.median(side['makespan_s']) * 1e3:9.1f} {makespan:8.3f} {low:7.3f}-{high:7.3f} "
+            f"{statistics.median(side['completion_s']) * 1e3:11.0f} {completion:8.3f} {first:7.3f}-{last:7.3f} "
+            f"{native} {len(side['makespan_s']):7}"
+        )
+    for name in ("makespan_s", "completion_s"):
+        label = best(sides, name)
+        value = ratio(own[name], sides[label][name])[0]
+        yield (
+            f"  best {name.removesuffix('_s')} of StarPU: {label}; ours takes {value - 1:+.1%} "
+            f"({'at least' if 1 - value >= PAPER else 'not'} 19.7 % less)"
+        )
+    done = rows.done(case)
+    if done is None:
+        yield "  not complete"
+        return
+    if "makespan_s" in lost(sides):
+        yield "  our makespan is longer; where our time went (heterotask report):"
+        yield from (f"    {line}" for line in done["report"].splitlines())
+    if "completion_s" in lost(sides):
+        yield "  our completion is longer; where it goes:"
+        yield from (f"    {line}" for line in _parts(sides))
+
+
+def _parts(sides: dict[str, dict[str, list[float]]]) -> Iterable[str]:
+    """Yield what completion consists of on both sides, medians."""
+    label = best(sides, "completion_s")
+    for side in (OURS, label):
+        median = {name: statistics.median(values) * 1e3 for name, values in sides[side].items()}
+        if "python_s" in median:
+            before = f"{median['python_s']:.0f} ms Python before StarPU, {median['start_s']:.0f} ms starpu_init, "
+            spent = median["python_s"] + median["start_s"] + median["once_s"]
+        else:
+            before, spent = "", median["once_s"]
+        other = "the rest" if before else "starting and ending ranks"
+        yield f"{side}: {before}{median['once_s']:.1f} ms tasks, {median['completion_s'] - spent:.0f} ms {other}"
+
+
+def overview(rows: Rows) -> Iterable[str]:
+    """Yield a line a case as a table in Markdown: medians in milliseconds, ratios with their 95 % intervals."""
+    yield "| case | rounds | makespan | best StarPU | `dmdas` | ours / best | completion | best StarPU | ours / best |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for case in rows.cases():
+        if rows.done(case) is None:
+            continue
+        sides = rows.sides(case)
+        own = sides[OURS]
+        cells = [case, str(len(own["makespan_s"]))]
+        for name in ("makespan_s", "completion_s"):
+            digits = 1 if name == "makespan_s" else 0
+            label = best(sides, name)
+            value, low, high = ratio(own[name], sides[label][name])
+            told = f"{value:.2f} ({low:.2f} to {high:.2f})"
+            cells += [_ms(own[name], digits), f"{_ms(sides[label][name], digits)} `{label}`"]
+            if name == "makespan_s":
+                cells.append(_ms(sides[PLAIN][name], digits))
+            cells.append(f"**{told}**" if value > 1.0 else told)
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _ms(values: Sequence[float], digits: int) -> str:
+    return f"{statistics.median(values) * 1e3:,.{digits}f}"

@@ -1,0 +1,147 @@
+"""Rounds survive a killed run and become the tables that they are; a limited time is shared out among the cases."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "starpu"))
+
+import compare
+from rows import Rows, best, lost, overview, ratio, table
+
+CASE = "heat size=64 on cpu:2"
+
+
+def filled(rows: Rows, *, done: bool = True) -> Rows:
+    """Three rounds in which we need 2 ms and 1.5 s; lws, quick but dropped after a round, dmda and dmdas follow."""
+    for k in range(3):
+        rows.add(case=CASE, side="HeteroTask", round=k, makespan_s=0.002, completion_s=1.5, once_s=0.003)
+        for side, makespan_s in (("lws", 0.0001), ("dmda", 0.001), ("dmdas", 0.004)):
+            if side == "lws" and k:
+                continue
+            parts = {"native_s": 0.2, "python_s": 1.0, "start_s": 0.15}
+            rows.add(case=CASE, side=side, round=k, makespan_s=makespan_s, completion_s=2.0, once_s=0.005, **parts)
+    if done:
+        rows.add(case=CASE, done=True, report="busy 90 %\nidle 10 %")
+    return rows
+
+
+def test_a_file_gives_back_what_was_added(tmp_path: Path) -> None:
+    rows = filled(Rows(tmp_path / "r.jsonl"))
+    assert Rows.read(tmp_path / "r.jsonl").rows == rows.rows
+
+
+def test_a_line_that_was_cut_off_is_dropped_and_the_case_starts_anew(tmp_path: Path) -> None:
+    file = tmp_path / "r.jsonl"
+    filled(Rows(file), done=False)
+    with file.open("a") as stream:
+        stream.write('{"case": "hea')
+    rows = Rows.read(file)
+    assert (rows.done(CASE), len(rows.rows)) == (None, 10)
+    rows.add(case="other", done=True, report="")
+    rows.forget(CASE)
+    assert Rows.read(file).cases() == ["other"]
+
+
+def test_the_best_is_one_that_ran_in_all_rounds() -> None:
+    sides = filled(Rows()).sides(CASE)
+    assert (best(sides, "makespan_s"), best(sides, "completion_s")) == ("dmda", "dmda")
+    assert lost(sides) == ["makespan_s"]
+
+
+def test_a_table_says_where_a_lost_makespan_went() -> None:
+    lines = list(table(filled(Rows()), CASE))
+    assert lines[0] == CASE
+    assert lines[3].split() == [
+        "lws",
+        "0.1",
+        "20.000",
+        "20.000-",
+        "20.000",
+        "2000",
+        "0.750",
+        "0.750-",
+        "0.750",
+        "200",
+        "1",
+    ]
+    assert lines[-3:] == [
+        "  our makespan is longer; where our time went (heterotask report):",
+        "    busy 90 %",
+        "    idle 10 %",
+    ]
+
+
+def test_a_table_says_what_a_lost_completion_consists_of() -> None:
+    rows = Rows()
+    rows.add(case=CASE, side="HeteroTask", round=0, makespan_s=0.001, completion_s=1.5, once_s=0.003)
+    parts = {"native_s": 0.2, "python_s": 0.9, "start_s": 0.15}
+    rows.add(case=CASE, side="dmdas", round=0, makespan_s=0.002, completion_s=1.2, once_s=0.005, **parts)
+    rows.add(case=CASE, done=True, report="not printed")
+    assert list(table(rows, CASE))[-3:] == [
+        "  our completion is longer; where it goes:",
+        "    HeteroTask: 3.0 ms tasks, 1497 ms starting and ending ranks",
+        "    dmdas: 900 ms Python before StarPU, 150 ms starpu_init, 5.0 ms tasks, 145 ms the rest",
+    ]
+
+
+def test_a_failed_case_is_told_and_not_in_the_overview() -> None:
+    rows = filled(Rows())
+    rows.add(case="canny", failed="StarPU does not start")
+    assert list(table(rows, "canny")) == ["canny", "  failed: StarPU does not start"]
+    assert list(overview(rows))[2:] == [
+        "| heat size=64 on cpu:2 | 3 | 2.0 | 1.0 `dmda` | 4.0 | **2.00 (2.00 to 2.00)** | 1,500 | 2,000 `dmda` "
+        "| 0.75 (0.75 to 0.75) |"
+    ]
+
+
+def test_a_ratio_takes_the_rounds_of_both() -> None:
+    assert ratio([1.0, 3.0, 100.0], [2.0, 2.0])[0] == 1.0
+
+
+def test_what_early_cases_leave_is_shared_by_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = compare.Clock.of(1.0, [1, 1, 2])
+    assert clock is not None
+    assert clock.share() == 115.0
+    now[0] = 130.0  # the first took twice its share
+    assert clock.share() == 140.0
+    now[0] = 135.0
+    assert clock.share() == 160.0
+    assert compare.Clock.of(None, [1]) is None
+
+
+class FakeCase:
+    """Rounds of a second a job."""
+
+    key = CASE
+    sides = ("HeteroTask", "lws", "dmda", "dmdas", "dmdar", "heteroprio")
+
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+
+    def once(self, label: str) -> dict[str, float]:
+        self._now[0] += 1.0
+        return {"completion_s": float(10 - self.sides.index(label)), "once_s": 0.5}
+
+    def makespan_s(self, label: str) -> float:
+        self._now[0] += 1.0
+        return float(10 - self.sides.index(label))
+
+
+def test_a_limited_time_goes_to_the_best_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    rows, case = Rows(), FakeCase(now)
+    given: Any = case
+    compare.measure(given, rows, rounds=15, end_s=44.0)
+    # 12 s for all six, then 8 s a round for ours, dmdas and the two best.
+    counts = {side: len(values["makespan_s"]) for side, values in rows.sides(CASE).items()}
+    assert counts == {"HeteroTask": 5, "lws": 1, "dmda": 1, "dmdas": 5, "dmdar": 5, "heteroprio": 5}
+    assert now[0] == 44.0
