@@ -1,9 +1,10 @@
 """Offsets for slots that live for a while, so that the peak stays near the live bytes.
 
-Dynamic storage allocation with known lifetimes. Four greedy rules, of which the smallest peak is kept: slots in
-order of first access, at the first or the tightest gap; slots by decreasing size (as TensorFlow Lite's memory
-planner), and by decreasing size × lifetime, at the tightest gap between those that live at the same time. The last
-two are repeated with the slots that made the peak placed first.
+Dynamic storage allocation with known lifetimes. Five greedy rules, of which the smallest peak is kept: slots in
+order of first access, at the first or the tightest gap; and at the tightest gap between those that live at the same
+time, slots by decreasing size and first access (which packs slots of one size perfectly), by decreasing size and
+lifetime (as TensorFlow Lite's memory planner), and by decreasing size × lifetime. The last three are repeated with the
+slots that made the peak placed first, where the peak is still far from the live bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from heterotask_core.program.tenants import ByteMap
 QUADRATIC_SLOTS = 40_000
 """Slots of a memory up to which rules are tried that look at all pairs (seconds at this number)."""
 MOST_TRIES = 100
-PAIRS = 1_000_000_000
-"""Each of these rules is tried again as often as these allow, with the slots at the top placed first."""
+PAIRS, ALL_PAIRS = 1_000_000_000, 4_000_000_000
+"""Each of these rules is tried again as often as these (of one memory, of all together) allow."""
 NEAR_LIVE = 1.01
 """No further rule is tried once the peak is within this factor of the live bytes."""
+REPEAT_ABOVE = 1.05
+"""A rule is repeated while the peak exceeds the live bytes by this factor: less is not worth the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ def pack(
     """
     offsets, sizes = np.zeros(len(slots), np.int64), np.zeros(n_memories, np.int64)
     mine: list[list[int]] = [[] for _ in range(n_memories)]
+    pairs = min(PAIRS, ALL_PAIRS // max(1, n_memories))
     for s, slot in enumerate(slots):
         if slot.size_bytes > 0:
             mine[slot.memory].append(s)
@@ -62,7 +66,7 @@ def pack(
         start_s = np.array([slots[s].start_s for s in members], np.float64)
         free_s = np.array([slots[s].free_s for s in members], np.float64)
         limit = 0 if max_allocation_bytes is None else int(max_allocation_bytes[m])
-        found = _pack_memory(size, first, last, start_s, free_s, int(alignment_bytes[m]), limit)
+        found = _pack_memory(size, first, last, start_s, free_s, int(alignment_bytes[m]), limit, pairs)
         offsets[members] = found
         sizes[m] = int((found + size).max())
     return offsets, sizes
@@ -80,11 +84,14 @@ def successions(slots: Sequence[Slot], offsets: I64, n_memories: int) -> list[tu
     return pairs
 
 
-def _pack_memory(size: I64, first: I64, last: I64, start_s: F64, free_s: F64, alignment: int, limit: int) -> I64:
+def _pack_memory(
+    size: I64, first: I64, last: I64, start_s: F64, free_s: F64, alignment: int, limit: int, pairs: int
+) -> I64:
     """Return offsets of one memory's slots, which stand in order of first access."""
     n = len(size)
     room = -(-size // alignment) * alignment
-    enough = NEAR_LIVE * peak_live(room, start_s, free_s)
+    live = peak_live(room, start_s, free_s)
+    enough = NEAR_LIVE * live
     best: I64 = _in_order(room, first, last, start_s, free_s, limit, False)
     peak = int((best + size).max())
     if peak > enough:
@@ -94,11 +101,12 @@ def _pack_memory(size: I64, first: I64, last: I64, start_s: F64, free_s: F64, al
     if n > QUADRATIC_SLOTS:
         return best
     lifetime = np.maximum(free_s - start_s, 0.0)
-    for order in (np.lexsort((-lifetime, -room)), np.lexsort((-room, -(room * lifetime)))):
+    orders = np.lexsort((first, -room)), np.lexsort((-lifetime, -room)), np.lexsort((-room, -(room * lifetime)))
+    for order in orders:
         # What makes the peak is placed before everything else the next time.
-        for _ in range(max(1, min(MOST_TRIES, PAIRS // n**2))):
-            if peak <= enough:
-                return best
+        for attempt in range(max(1, min(MOST_TRIES, pairs // n**2))):
+            if peak <= (REPEAT_ABOVE * live if attempt else enough):
+                break
             found = _by_rank(order, room, first, last, start_s, free_s, limit)
             ends = found + size
             if int(ends.max()) < peak:
@@ -179,6 +187,8 @@ def _by_rank(order, room, first, last, start_s, free_s, limit):  # type: ignore[
                 spare = offset[e] - at - room[s]
                 if best < 0 or spare < waste:
                     best, waste = low, spare
+                if spare == 0:
+                    break
             at = max(at, offset[e] + room[e])
         if best < 0:
             best = _fit(at, room[s], limit)
