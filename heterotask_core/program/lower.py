@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -509,7 +511,20 @@ def lower(graph: TaskGraph, platform: Platform, problem: Problem, schedule: Sche
     Tasks, versions, devices, memories and links of ``problem`` stand in the order of ``graph`` and ``platform``.
     Raises :class:`ProgramError` when the schedule reads what is not there.
     """
-    return _Lowering(graph, platform, problem, schedule).program()
+    with _collector_paused():
+        return _Lowering(graph, platform, problem, schedule).program()
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the collector of cycles: it would walk millions of new objects again and again and free none."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _ranks(platform: Platform) -> tuple[RankRole, ...]:
