@@ -98,9 +98,15 @@ class Case:
         parts = {"completion_s": answer["completion_s"], "once_s": window_s}
         return parts | {name: answer[name] for name in ("native_s", "python_s", "start_s") if name in answer}
 
-    def makespan_s(self, label: str) -> float:
-        """Run a job that runs the graph a few times; return the median of all but the first, which touches all once."""
-        return statistics.median(self._run(label, 1 + REPEATS)["makespan_s"][1:])
+    def several(self, label: str) -> tuple[float, dict[str, float]]:
+        """Run a job that runs the graph a few times; return medians of all but the first run, which touches all once.
+
+        They are the makespan in seconds, and kernel → seconds of all its tasks together.
+        """
+        answer = self._run(label, 1 + REPEATS)
+        kernels = answer["kernels_s"][1:]
+        sums = {name: statistics.median(each.get(name, 0.0) for each in kernels) for name in kernels[0]}
+        return statistics.median(answer["makespan_s"][1:]), sums
 
     def _run(self, label: str, repeats: int) -> dict[str, Any]:
         if label == OURS:

@@ -73,7 +73,8 @@ def measure(case: Case, rows: Rows, *, rounds: int, end_s: float | None) -> None
             break
         for label in labels[k % len(labels) :] + labels[: k % len(labels)]:
             once = case.once(label)
-            rows.add(case=case.key, side=label, round=k, makespan_s=case.makespan_s(label), **once)
+            makespan_s, kernels = case.several(label)
+            rows.add(case=case.key, side=label, round=k, makespan_s=makespan_s, **once, kernels=kernels)
         if end_s is not None and k == 0:
             labels = _kept(labels, rows, case.key)
         else:

@@ -148,6 +148,10 @@ def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
     first = [min(times) for times in zip(*(a["first_s"] for a in answers), strict=True)]
     last = [max(times) for times in zip(*(a["last_s"] for a in answers), strict=True)]
     whole["makespan_s"] = [end - start for start, end in zip(first, last, strict=True)]
+    whole["kernels_s"] = [
+        {name: sum(part.get(name, 0.0) for part in parts) for name in sorted(set().union(*parts))}
+        for parts in zip(*(a["kernels_s"] for a in answers), strict=True)
+    ]
     whole["native_s"] = max(a["native_s"] for a in answers)
     return whole
 

@@ -71,6 +71,15 @@ class Rows:
                         side.setdefault(name, []).append(value)
         return found
 
+    def kernels(self, case: str, side: str) -> dict[str, float]:
+        """Return kernel → median over rounds of the seconds of all its tasks."""
+        found: dict[str, list[float]] = {}
+        for row in self.rows:
+            if row["case"] == case and row.get("side") == side:
+                for name, value in row.get("kernels", {}).items():
+                    found.setdefault(name, []).append(value)
+        return {name: statistics.median(values) for name, values in found.items()}
+
 
 def ratio(ours: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
     """Return ours / other of the medians, and the ends of its 95 % bootstrap interval over the rounds of both."""
@@ -129,11 +138,22 @@ def table(rows: Rows, case: str) -> Iterable[str]:
         yield "  not complete"
         return
     if "makespan_s" in lost(sides):
-        yield "  our makespan is longer; where our time went (heterotask report):"
+        yield "  our makespan is longer; tasks of a kernel together, ours and StarPU's:"
+        yield f"    {_kernels(rows, case, best(sides, 'makespan_s'))}"
+        yield "  where our time went (heterotask report):"
         yield from (f"    {line}" for line in done["report"].splitlines())
     if "completion_s" in lost(sides):
         yield "  our completion is longer; where it goes:"
         yield from (f"    {line}" for line in _parts(sides))
+
+
+def _kernels(rows: Rows, case: str, label: str) -> str:
+    """Return what each kernel's tasks take on both sides, and all of them."""
+    ours, other = rows.kernels(case, OURS), rows.kernels(case, label)
+    pairs = {name: (ours.get(name, 0.0), other.get(name, 0.0)) for name in ours | other}
+    pairs = dict(sorted(pairs.items(), key=lambda item: -abs(item[1][0] - item[1][1])))
+    pairs["all"] = sum(ours.values()), sum(other.values())
+    return ", ".join(f"{name} {a * 1e3:.1f} / {b * 1e3:.1f}" for name, (a, b) in pairs.items())
 
 
 def _parts(sides: dict[str, dict[str, list[float]]]) -> Iterable[str]:

@@ -59,6 +59,15 @@ def class_medians(graph: TaskGraph, duration_s: Any, ran: Any) -> dict[str, floa
     return {key: float(np.median(values)) for key, values in groups.items()}
 
 
+def kernel_sums(graph: TaskGraph, duration_s: Any, ran: Any) -> dict[str, float]:
+    """Return kernel → seconds of all its tasks for which ``ran`` is true."""
+    sums: dict[str, float] = {}
+    for task in graph:
+        if ran[task.index]:
+            sums[task.kernel.name] = sums.get(task.kernel.name, 0.0) + float(duration_s[task.index])
+    return sums
+
+
 def main() -> None:
     """Run what the file asks for."""
     spec = json.loads(Path(sys.argv[1]).read_text())
@@ -80,7 +89,7 @@ def main() -> None:
     prepared_s = time.monotonic()
     layer.start(spec["policy"], synchronous=spec.get("synchronous", False), speedup=speedup)
     started_s = time.monotonic()
-    first, last, windows, medians = [], [], [], []
+    first, last, windows, medians, kernels = [], [], [], [], []
     kinds = _worker_kinds(library)
     for _ in range(spec["repeats"]):
         windows.append(layer.run())
@@ -90,6 +99,7 @@ def main() -> None:
         on_cpu = np.array([kinds[w] == "cpu" for w in layer.worker])
         duration_s = layer.finish_s - layer.start_s
         timed = layer.finish_s > 0
+        kernels.append(kernel_sums(graph, duration_s, timed))
         medians.append(
             {
                 "cpu": class_medians(graph, duration_s, timed & on_cpu),
@@ -112,6 +122,7 @@ def main() -> None:
         "start_s": started_s - prepared_s,
         "native_s": (ran_s - prepared_s) + (stopped_s - asked_s),
         "medians": medians,
+        "kernels_s": kernels,
         "expected": expected,
         "on_opencl": int(np.count_nonzero(~on_cpu)),
     }

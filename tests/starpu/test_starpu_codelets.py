@@ -51,3 +51,18 @@ def test_starpu_gives_correct_results(name: str, devices: str, tmp_path: Path) -
 def test_devices_that_starpu_is_not_given_are_refused() -> None:
     with pytest.raises(ValueError, match="cpu:N and opencl:N"):
         Devices.parse("cuda:1")
+
+
+@pytest.mark.skipif(
+    not build.available(mpi=True), reason="StarPU-MPI is not installed (apt-get install libopenmpi-dev)"
+)
+@pytest.mark.parametrize("name", list(same.SMALL))
+def test_starpu_gives_correct_results_on_two_nodes(name: str, tmp_path: Path) -> None:
+    app = find_application(name)
+    graph = app.build(app.Params(**same.SMALL[name]))
+    ranks = [task.index % 2 for task in graph]
+    binary = build.build(mpi=True)
+    starpu = Starpu(name, same.SMALL[name], Devices.parse("cpu:1"), binary, tmp_path / "home", ranks=ranks)
+    answer = starpu.run(Setting("dmdas"), tmp_path / "results", repeats=2)
+    assert len(answer["makespan_s"]) == 2
+    assert app.check(app.Params(**same.SMALL[name]), tmp_path / "results").passed

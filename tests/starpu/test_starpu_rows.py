@@ -20,12 +20,22 @@ CASE = "heat size=64 on cpu:2"
 def filled(rows: Rows, *, done: bool = True) -> Rows:
     """Three rounds in which we need 2 ms and 1.5 s; lws, quick but dropped after a round, dmda and dmdas follow."""
     for k in range(3):
-        rows.add(case=CASE, side="HeteroTask", round=k, makespan_s=0.002, completion_s=1.5, once_s=0.003)
+        own = {"step": 0.003, "store": 0.002 + k * 0.001}
+        rows.add(case=CASE, side="HeteroTask", round=k, makespan_s=0.002, completion_s=1.5, once_s=0.003, kernels=own)
         for side, makespan_s in (("lws", 0.0001), ("dmda", 0.001), ("dmdas", 0.004)):
             if side == "lws" and k:
                 continue
             parts = {"native_s": 0.2, "python_s": 1.0, "start_s": 0.15}
-            rows.add(case=CASE, side=side, round=k, makespan_s=makespan_s, completion_s=2.0, once_s=0.005, **parts)
+            rows.add(
+                case=CASE,
+                side=side,
+                round=k,
+                makespan_s=makespan_s,
+                completion_s=2.0,
+                once_s=0.005,
+                **parts,
+                kernels={"step": 0.002},
+            )
     if done:
         rows.add(case=CASE, done=True, report="busy 90 %\nidle 10 %")
     return rows
@@ -70,8 +80,10 @@ def test_a_table_says_where_a_lost_makespan_went() -> None:
         "200",
         "1",
     ]
-    assert lines[-3:] == [
-        "  our makespan is longer; where our time went (heterotask report):",
+    assert lines[-5:] == [
+        "  our makespan is longer; tasks of a kernel together, ours and StarPU's:",
+        "    store 3.0 / 0.0, step 3.0 / 2.0, all 6.0 / 2.0",
+        "  where our time went (heterotask report):",
         "    busy 90 %",
         "    idle 10 %",
     ]
@@ -130,9 +142,9 @@ class FakeCase:
         self._now[0] += 1.0
         return {"completion_s": float(10 - self.sides.index(label)), "once_s": 0.5}
 
-    def makespan_s(self, label: str) -> float:
+    def several(self, label: str) -> tuple[float, dict[str, float]]:
         self._now[0] += 1.0
-        return float(10 - self.sides.index(label))
+        return float(10 - self.sides.index(label)), {}
 
 
 def test_a_limited_time_goes_to_the_best_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
