@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--modes", type=_names(MODES), help=f"devices used: {','.join(MODES)}; emulated: {BOTH}")
     parser.add_argument("--evaluations", type=_count, help="measurements an arm; default: 20, elsewhere 6")
     parser.add_argument("--planner-evaluations", type=_count, default=200)
-    parser.add_argument("--tiles", type=_count, help="rows and columns of tiles; default: 6, emulated 3")
+    parser.add_argument("--tiles", type=_count, help="rows and columns of tiles; default: 6, emulated 3, machine 4")
     parser.add_argument("--nodes", type=_count, default=2)
     parser.add_argument("--gpus", type=_count, help="GPUs a node; default: 8, emulated 2")
     parser.add_argument("--devices", default="cpu:1,opencl:1", help="of --backend machine")
@@ -130,7 +130,7 @@ def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     if evaluations < 2:
         parser.error("--evaluations: it takes at least 2 to compare anything")
     if args.backend == "machine":
-        for line in on_this_machine(args.devices, tiles=args.tiles or 6, seed=args.seed, evaluations=evaluations):
+        for line in on_this_machine(args.devices, tiles=args.tiles or 4, seed=args.seed, evaluations=evaluations):
             print(line, flush=True)
         return
     if args.out:

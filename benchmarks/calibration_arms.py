@@ -148,11 +148,13 @@ def compare_arms(
     seed: int,
     evaluations: int,
     final_runs: int,
+    in_turn: bool = False,
 ) -> dict[str, Any]:
     """Run every arm with ``evaluations`` measurements and return a row of JSON values.
 
     ``fresh()`` is the machine as each arm meets it, ``again`` the one (or its like with other noise) on which the final
-    programs run in turn, ``final_runs`` times each, ``lists`` the list schedules' programs. ``judge`` knows the truth;
+    programs run ``final_runs`` times each, one after the other or (``in_turn``: time passes on a real machine) a run
+    each in turn; ``lists`` are the list schedules' programs. ``judge`` knows the truth;
     without it there is no oracle, and what is measured is taken for true.
     """
     began_s = time.perf_counter()
@@ -188,7 +190,7 @@ def compare_arms(
     noted("regression + BO", watched.log, arm_s)
     finals["regression + BO"] = again.plan(result.found or Overheads())[0]
     finals["accepted"] = again.plan(result.overheads)[0]
-    makespan_s = measured_s(again, finals, runs=final_runs)
+    makespan_s = measured_s(again, finals, runs=final_runs, in_turn=in_turn)
     row = {
         "makespan_s": makespan_s,
         "true_s": {name: judge.expected_s(program) for name, program in finals.items()} if judge else makespan_s,
@@ -205,13 +207,13 @@ def compare_arms(
     return row | (op_errors(judge, result, finals["accepted"]) if judge else {})
 
 
-def measured_s(machine: Evaluator, finals: Mapping[str, Program], *, runs: int) -> dict[str, float]:
-    """Return the median makespan in seconds of each program; equal ones share runs, different ones run in turn."""
+def measured_s(machine: Evaluator, finals: Mapping[str, Program], *, runs: int, in_turn: bool) -> dict[str, float]:
+    """Return the median makespan in seconds of each program; equal programs share their runs."""
     programs = {program_key(program): program for program in finals.values()}
     found: dict[str, list[float]] = {key: [] for key in programs}
-    for _ in range(runs):
+    for _ in range(runs if in_turn else 1):
         for key, program in programs.items():
-            found[key] += machine.measure(program, 1)[0]
+            found[key] += machine.measure(program, 1 if in_turn else runs)[0]
     return {name: float(np.median(found[program_key(program)])) for name, program in finals.items()}
 
 

@@ -85,9 +85,17 @@ def on_this_machine(devices: str, *, tiles: int, seed: int, evaluations: int) ->
         profiled = profile_stage(workflow, store, budget_s=10.0)
         yield from profiled.notes
         lists = list_plans(workflow.graph, workflow.platform, CostModel.from_profile(profiled), count=evaluations)
-        with MachineEvaluator(workflow, profiled, store, Path(folder) / "work", planner="portfolio") as evaluator:
+        work_dir = Path(folder) / "work"
+        with MachineEvaluator(workflow, profiled, store, work_dir, planner="portfolio", largest=lists) as evaluator:
             row = compare_arms(
-                lambda: evaluator, evaluator, None, lists, seed=seed, evaluations=evaluations, final_runs=FINAL_RUNS
+                lambda: evaluator,
+                evaluator,
+                None,
+                lists,
+                seed=seed,
+                evaluations=evaluations,
+                final_runs=FINAL_RUNS,
+                in_turn=True,
             )
     found = row["disturbed"]
     yield f"load average after: {os.getloadavg()[0]:.2f}; {len(found)} of {row['runs']} measurements disturbed"

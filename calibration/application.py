@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -34,10 +34,20 @@ class MachineEvaluator(AbstractContextManager["MachineEvaluator"]):
     """Plans a workflow with given overheads and measures programs on its devices; closes its session at the end.
 
     Plans are those of ``heterotask plan`` with the same overheads and its default budget, so that what is accepted is
-    what is run from then on. Nothing disturbs the logical time of emulated devices.
+    what is run from then on. Nothing disturbs the logical time of emulated devices. The session has room for all
+    programs planned before the first measurement, and for ``largest``.
     """
 
-    def __init__(self, workflow: Workflow, profiled: Profile, store: Store, work_dir: Path, *, planner: str) -> None:
+    def __init__(
+        self,
+        workflow: Workflow,
+        profiled: Profile,
+        store: Store,
+        work_dir: Path,
+        *,
+        planner: str,
+        largest: Iterable[Program] = (),
+    ) -> None:
         self.workflow, self.profiled, self.store, self.work_dir, self.planner = (
             workflow,
             profiled,
@@ -52,16 +62,20 @@ class MachineEvaluator(AbstractContextManager["MachineEvaluator"]):
             (x.source, x.target): str(x.kind) for x in workflow.platform.links
         }
         self._emulated = is_emulated(d.kind for d in workflow.platform.devices)
-        self._session = Session(workflow.platform)
+        self._session: Session | None = None
+        self._planned = list(largest)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._session.close()
+        if self._session is not None:
+            self._session.close()
 
     def plan(self, overheads: Overheads) -> tuple[Program, float]:
         """Return the program planned with ``overheads`` and its predicted makespan in seconds."""
         plan = plan_stage(self.workflow, self.profiled, self.store, planner=self.planner, overheads=overheads)
+        if self._session is None:
+            self._planned.append(plan.program)
         return plan.program, plan.predicted_s
 
     def measure(self, program: Program, repeats: int) -> tuple[Sequence[float], pl.DataFrame]:
@@ -78,6 +92,10 @@ class MachineEvaluator(AbstractContextManager["MachineEvaluator"]):
 
     def _run(self, program: Program, repeats: int) -> RunResult:
         times = EmulationSpec.of(self.workflow.platform).times(program, runs=repeats) if self._emulated else None
+        if self._session is None:
+            # A session that is too small starts its ranks anew.
+            self._session = Session(self.workflow.platform, largest=self._planned)
+            self._planned.clear()
         return self._session.run(
             program, output_dir=self.work_dir, repeats=repeats, warm_up=not self._emulated, emulation=times
         )

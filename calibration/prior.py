@@ -8,18 +8,19 @@ A value is a range ``{low, high, source}``; ``log: true`` draws its logarithm ev
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from calibration.virtual import Truth
 from heterotask_core.errors import CalibrationError
 from heterotask_core.platform.model import Platform
-from heterotask_core.profiling.costs import Overheads
+from heterotask_core.profiling.costs import DISPATCH_BOUNDS_S, SCALE_BOUNDS, Overheads
 
 DEFAULT_PRIOR = Path(__file__).parent / "priors" / "default.yaml"
 Family = Literal["additive", "interference", "null"]
@@ -30,8 +31,8 @@ class Range(BaseModel):
     """Values from ``low`` to ``high``, evenly or (``log``) evenly in their logarithm."""
 
     model_config = ConfigDict(extra="forbid")
-    low: float = Field(ge=0)
-    high: float = Field(ge=0)
+    low: float = Field(ge=0, allow_inf_nan=False)
+    high: float = Field(ge=0, allow_inf_nan=False)
     log: bool = False
     source: str = Field(min_length=8)
 
@@ -48,46 +49,66 @@ class Range(BaseModel):
         return float(rng.uniform(self.low, self.high))
 
 
+def _within(low: float, high: float) -> Callable[[Range], Range]:
+    def check(value: Range) -> Range:
+        if value.low < low or value.high > high:
+            raise ValueError(f"{value.low} to {value.high} is not within {low} to {high}")
+        return value
+
+    return check
+
+
+Share = Annotated[Range, AfterValidator(_within(0.0, 1.0))]
+Wait = Annotated[Range, AfterValidator(_within(*DISPATCH_BOUNDS_S))]
+Slow = Annotated[Range, AfterValidator(_within(0.0, SCALE_BOUNDS[1] - 1.0))]
+"""By what fraction something takes longer."""
+Width = Annotated[Range, AfterValidator(_within(0.0, 2.0))]
+"""Of a log-normal distribution."""
+Task = Annotated[Range, AfterValidator(_within(1e-9, 1e3))]
+Factor = Annotated[Range, AfterValidator(_within(1e-3, 1e6))]
+Bandwidth = Annotated[Range, AfterValidator(_within(1.0, 1e15))]
+
+
 class Known(BaseModel):
     """What profiling sees: the machine and the application's costs."""
 
     model_config = ConfigDict(extra="forbid")
-    task_s: Range
-    cpu_slowness: Range
-    kernel_spread: Range
-    link_latency_s: Range
-    link_bandwidth_bytes_per_s: Range
-    network_bandwidth_bytes_per_s: Range
+    task_s: Task
+    cpu_slowness: Factor
+    kernel_spread: Width
+    link_latency_s: Wait
+    link_bandwidth_bytes_per_s: Bandwidth
+    network_bandwidth_bytes_per_s: Bandwidth
 
 
 class Additive(BaseModel):
     """What is added to every task and every transfer."""
 
     model_config = ConfigDict(extra="forbid")
-    gpu_launch_s: Range
-    cpu_launch_s: Range
-    link_setup_s: Range
+    gpu_launch_s: Wait
+    cpu_launch_s: Wait
+    link_setup_s: Wait
 
 
 class Interference(BaseModel):
     """What depends on what runs beside, and devices that are slower than their like."""
 
     model_config = ConfigDict(extra="forbid")
-    cpu_slow_down: Range
-    gpu_slow_down: Range
-    link_sharing: Range
-    slow_devices: Range
-    device_slow_down: Range
+    cpu_slow_down: Slow
+    gpu_slow_down: Slow
+    link_sharing: Slow
+    slow_devices: Share
+    device_slow_down: Slow
 
 
 class Noise(BaseModel):
     """Noise of a run, of the same size in every family."""
 
     model_config = ConfigDict(extra="forbid")
-    op: Range
-    run: Range
-    straggler_share: Range
-    straggler_factor: Range
+    op: Width
+    run: Width
+    straggler_share: Share
+    straggler_factor: Factor
 
 
 class Prior(BaseModel):
@@ -101,14 +122,20 @@ class Prior(BaseModel):
 
     @staticmethod
     def read(path: Path) -> Prior:
-        """Read a YAML file; raises :class:`CalibrationError` naming the key that is wrong."""
+        """Read a YAML file; raises :class:`CalibrationError` naming the keys that are wrong, three at most."""
+        see = "see calibration/priors/default.yaml"
         try:
             return Prior.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
         except ValidationError as error:
-            first = error.errors()[0]
-            raise CalibrationError(f"{path}, {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        except (OSError, yaml.YAMLError) as error:
-            raise CalibrationError(f"{path} is no prior ({error}); see calibration/priors/default.yaml") from None
+            wrong = [
+                f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg'].removeprefix('Value error, ')}"
+                for e in error.errors()[:3]
+            ]
+            raise CalibrationError(f"{path}, {'; '.join(wrong)}; {see}") from None
+        except OSError as error:
+            raise CalibrationError(f"{path} cannot be read ({error.strerror}); {see}") from None
+        except (ValueError, yaml.YAMLError) as error:
+            raise CalibrationError(f"{path} is no prior ({' '.join(str(error).split())}); {see}") from None
 
     def draw_machine(self, rng: np.random.Generator) -> Machine:
         """Draw what profiling sees."""

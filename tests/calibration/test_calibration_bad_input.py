@@ -59,13 +59,22 @@ def test_a_prior_needs_ranges_with_sources(tmp_path):
     for wrong, what in (
         (text.replace("low: 5.0e-6, high: 5.0e-4", "low: 5.0e-3, high: 5.0e-4"), r"additive\.gpu_launch_s.*no range"),
         (text.replace('source: "set: one op in a thousand"', 'source: ""'), r"noise\.straggler_share\.source"),
+        (text.replace("task_s:", "tasks_s:"), r"known\.task_s: Field required; known\.tasks_s: Extra inputs"),
+        (text.replace("low: 0.001, high: 0.001", "low: 2, high: 4"), r"straggler_share: 2.0 to 4.0 is not within 0"),
+        (text.replace("low: 0.2, high: 0.8", "low: 0.2, high: .inf"), r"known\.kernel_spread\.high: .* finite"),
+        (text.replace("high: 2.0e-4", "high: 20"), r"additive\.link_setup_s: .* is not within 0.0 to 1.0"),
         ("known: {", "is no prior"),
+        ("3", "the file: Input should be a valid dictionary"),
     ):
         path.write_text(wrong)
         with pytest.raises(CalibrationError, match=what):
             Prior.read(path)
+    path.write_bytes(b"\xff\xfe")
     with pytest.raises(CalibrationError, match="is no prior"):
-        Prior.read(Path("nowhere.yaml"))
+        Prior.read(path)
+    for unreadable in (Path("nowhere.yaml"), tmp_path):
+        with pytest.raises(CalibrationError, match="cannot be read"):
+            Prior.read(unreadable)
 
 
 def test_truths_are_seeded_and_null_hides_nothing():
