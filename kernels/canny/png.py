@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.results import write_bytes
+
 Array = np.ndarray[Any, Any]
 
 HEADER = struct.Struct("<QII")
@@ -67,7 +69,7 @@ def joined_checksum(first: int, second: int, second_bytes: int) -> int:
 
 
 def write_png(path: Path, bands: Sequence[Array], heights: Sequence[int], columns: int) -> None:
-    """Write bands of ``heights`` lines, top first; the file appears under its name when it is complete."""
+    """Write bands of ``heights`` lines, top first; the file has no signature before it is complete."""
     checksum = 1
     # 32 KiB window, fastest; an empty last block ends the stream.
     parts = [b"\x78\x01"]
@@ -77,10 +79,7 @@ def write_png(path: Path, bands: Sequence[Array], heights: Sequence[int], column
         checksum = joined_checksum(checksum, part, height * line_bytes(columns))
     parts += [b"\x03\x00", struct.pack(">I", checksum)]
     header = struct.pack(">IIBBBBB", columns, sum(heights), 1, 0, 0, 0, 0)
-    partial = path.with_name(path.name + ".part")
-    with partial.open("wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n")
-        for name, content in ((b"IHDR", header), (b"IDAT", b"".join(parts)), (b"IEND", b"")):
-            file.write(struct.pack(">I", len(content)) + name + content)
-            file.write(struct.pack(">I", zlib.crc32(content, zlib.crc32(name))))
-    partial.replace(path)
+    content = [b"\x89PNG\r\n\x1a\n"]
+    for name, data in ((b"IHDR", header), (b"IDAT", b"".join(parts)), (b"IEND", b"")):
+        content += [struct.pack(">I", len(data)), name, data, struct.pack(">I", zlib.crc32(data, zlib.crc32(name)))]
+    write_bytes(path, b"".join(content))
