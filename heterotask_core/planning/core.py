@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numba as nb
 import numpy as np
 
+from heterotask_core.planning.lanes import gap
 from heterotask_core.planning.placing import (
     Workspace,
     carry_out,
     deliver,
-    gap,
     gap_around,
     inputs_arrive,
     least_arrivals,
@@ -96,9 +96,8 @@ def pop(heap, n, priority):  # type: ignore[no-untyped-def]
 
 @inner(forceinline=True)
 def _least_ends(a, w, task, after, bias, columns, column):  # type: ignore[no-untyped-def]
-    """Set ``least_s`` to a lower bound of finish + bias in each memory; return the memory of the smallest, or −1."""
+    """Set ``least_s`` to a lower bound of finish + bias in each memory."""
     least_arrivals(a, w, task, after)
-    smallest, likely = np.inf, -1
     costs = a.task_class[task] * a.n_devices
     for memory in range(a.n_memories):
         since, least = w.least_s[memory] * (1.0 - 1e-12), np.inf
@@ -111,9 +110,19 @@ def _least_ends(a, w, task, after, bias, columns, column):  # type: ignore[no-un
                     start = gap(w, a.device_lanes, a.device_lane_ptr[p], a.device_lane_ptr[p + 1], since, cost)
                     least = min(least, start + cost + extra)
         w.least_s[memory] = least
+
+
+@inner(forceinline=True)
+def _take_likeliest(a, w, best):  # type: ignore[no-untyped-def]
+    """Return the memory of the smallest ``least_s`` that is not above ``best``, and forget it; −1 for none."""
+    smallest, likeliest = np.inf, -1
+    for memory in range(a.n_memories):
         if w.least_s[memory] < smallest:
-            smallest, likely = w.least_s[memory], memory
-    return likely
+            smallest, likeliest = w.least_s[memory], memory
+    if likeliest < 0 or smallest > best:
+        return -1
+    w.least_s[likeliest] = np.inf
+    return likeliest
 
 
 @nb.njit(cache=True)
@@ -138,27 +147,28 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
         best, best_start, best_finish, best_device = np.inf, 0.0, 0.0, np.int64(-1)
         # The planned moves of the best device lie at [0, kept), those being tried behind them.
         kept = np.int64(0)
-        low, high, likely = 0, a.n_memories, -1
-        if forced[t] >= 0:
-            low = a.device_memory[forced[t]]
-            high = low + 1
-        else:
-            likely = _least_ends(a, w, t, after, bias, columns, column)
+        if forced[t] < 0:
+            _least_ends(a, w, t, after, bias, columns, column)
         # The likeliest memory first: most others then cannot end sooner.
-        for turn in range(low - 1, high):
-            memory = turn if turn >= low else likely
-            if memory < 0 or (turn >= low and memory == likely) or (likely >= 0 and w.least_s[memory] > best):
-                continue
-            since = -1.0
+        memory = np.int64(a.device_memory[forced[t]]) if forced[t] >= 0 else _take_likeliest(a, w, best)
+        while memory >= 0:
+            since, limit = -1.0, np.inf
             w.used[2] = kept
             chosen = False
+            if best < np.inf:
+                # After this, no device of the memory is worth it; a hair later, so that rounding hides no tie.
+                limit = -np.inf
+                for i in range(a.memory_ptr[memory], a.memory_ptr[memory + 1]):
+                    p = a.memory_devices[i]
+                    extra = bias[t, column[p]] if columns > 0 else 0.0
+                    limit = max(limit, best * (1.0 + 1e-12) - a.cost_s[a.task_class[t] * a.n_devices + p] - extra)
             for i in range(a.memory_ptr[memory], a.memory_ptr[memory + 1]):
                 p = np.int64(a.memory_devices[i])
                 cost = a.cost_s[a.task_class[t] * a.n_devices + p]
                 if not cost < np.inf or (forced[t] >= 0 and forced[t] != p):
                     continue
                 if since < 0.0:
-                    since = inputs_arrive(a, w, t, memory, after, kept)
+                    since = inputs_arrive(a, w, t, memory, after, kept, limit)
                     if since == np.inf:
                         break
                 extra = bias[t, column[p]] if columns > 0 else 0.0
@@ -182,6 +192,7 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
                     w.plan_start[i] = w.plan_start[kept + i]
                     w.plan_finish[i] = w.plan_finish[kept + i]
                 kept = moves
+            memory = -1 if forced[t] >= 0 else _take_likeliest(a, w, best)
         if best_device < 0:
             return t, makespan
         if not carry_out(a, w, np.int64(0), kept) or not occupy(a, w, t, best_device, best_start, best_finish):

@@ -12,11 +12,11 @@ import numba as nb
 import numpy as np
 
 from heterotask_core.planning.core import Placed, arrays
+from heterotask_core.planning.lanes import gap
 from heterotask_core.planning.listing import ListPlanner, Rule, cheapest_routes, heft_rule, place
 from heterotask_core.planning.placing import (
     carry_out,
     copy_time,
-    gap,
     gap_around,
     inputs_arrive,
     occupy,
@@ -69,7 +69,7 @@ def _pass(  # type: ignore[no-untyped-def]
                 continue
             memory = np.int64(a.device_memory[p])
             w.used[2] = 0
-            since = inputs_arrive(a, w, t, memory, after, np.int64(0))
+            since = inputs_arrive(a, w, t, memory, after, np.int64(0), np.inf)
             if since == np.inf:
                 continue
             begin = gap_around(
@@ -125,7 +125,7 @@ def _pass(  # type: ignore[no-untyped-def]
             return t
         w.used[2] = 0
         cost = a.cost_s[a.task_class[t] * n_devices + best_device]
-        since = inputs_arrive(a, w, t, np.int64(a.device_memory[best_device]), after, np.int64(0))
+        since = inputs_arrive(a, w, t, np.int64(a.device_memory[best_device]), after, np.int64(0), np.inf)
         first, last = a.device_lane_ptr[best_device], a.device_lane_ptr[best_device + 1]
         begin = gap_around(a, w, a.device_lanes, first, last, since, cost, np.int64(0))
         if not carry_out(a, w, np.int64(0), w.used[2]) or not occupy(a, w, t, best_device, begin, begin + cost):

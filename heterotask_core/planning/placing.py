@@ -3,8 +3,8 @@
 Inside, arrays are bare pointers (:mod:`~heterotask_core.planning.raw`). Arguments are int64 though arrays are int32:
 each mixture of the two would be compiled anew, and so would a constant, which has a type of its own at first.
 
-Lane ``l`` is busy in ``lane_length[l]`` sorted intervals from index ``l * room`` on. The copies of a version form
-a list from ``copy_head`` through ``copy_next``, latest first.
+Lanes are kept as :mod:`~heterotask_core.planning.lanes` says. The copies of a version form a list from ``copy_head``
+through ``copy_next``, latest first.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heterotask_core.planning.lanes import BLOCK, gap, hold
 from heterotask_core.planning.problem import F64, I32, I64
 from heterotask_core.planning.raw import inner, opener
 from heterotask_core.planning.view import MAX_HOPS, Arrays
@@ -22,8 +23,8 @@ FIRST_ROOM = 256
 four times as many."""
 ROOM = 3
 """Intervals for every task and every input, in all lanes together."""
-BLOCK, BLOCKED = 16, 64
-"""Intervals for which the widest gap is kept together, and intervals of a lane from which on gaps are kept."""
+MEMO = 4
+"""Gaps of a link that are remembered, one a remainder of the version's number: a task's inputs come by turns."""
 
 
 class Workspace(NamedTuple):
@@ -38,6 +39,13 @@ class Workspace(NamedTuple):
     """(lanes × room / BLOCK,) the widest gap before any interval of a block, or more; of lanes of BLOCKED and more."""
     finger: I64
     """(lanes,) the interval at which the last search of the lane ended."""
+    changes: I64
+    """(lanes,) how often the lane has changed, of all passes together."""
+    memo_changes: I64
+    """(links × MEMO,) of :func:`link_gap`: changes of the link's lanes when it last looked; likewise the next three."""
+    memo_since: F64
+    memo_duration: F64
+    memo_start: F64
     used: I64
     """(copies, moves, planned moves)."""
     copy_head: I32
@@ -85,6 +93,11 @@ def workspace(a: Arrays, room: int = 0, moves: int = 0) -> Workspace:
         busy_finish=np.empty(a.n_lanes * room, f64),
         widest_s=np.empty(a.n_lanes * (room // BLOCK + 1), f64),
         finger=np.zeros(a.n_lanes, np.int64),
+        changes=np.zeros(a.n_lanes, np.int64),
+        memo_changes=np.full(len(a.link_source) * MEMO, -1, np.int64),
+        memo_since=np.zeros(len(a.link_source) * MEMO),
+        memo_duration=np.zeros(len(a.link_source) * MEMO),
+        memo_start=np.zeros(len(a.link_source) * MEMO),
         used=np.zeros(3, np.int64),
         copy_head=np.empty(a.n_versions, i32),
         copy_next=np.empty(n_copies, i32),
@@ -115,149 +128,56 @@ raw_view, raw_workspace = opener(Arrays), opener(Workspace)
 
 
 @inner(forceinline=True)
-def _free_from(w, lane, t, duration):  # type: ignore[no-untyped-def]
-    """Return the earliest start from ``t`` on that is free on one lane."""
-    n = w.lane_length[lane]
-    first = lane * w.room
-    end = first + n
-    if n == 0 or w.busy_finish[end - 1] <= t:
-        return t
-    # The first interval that ends after t, by longer and longer strides from where the last search ended.
-    low, high = first, end - 1
-    at, stride = first + min(w.finger[lane], n - 1), 1
-    if w.busy_finish[at] > t:
-        high = at
-        while high > low:
-            at = high - stride
-            if at < low:
-                break
-            if w.busy_finish[at] <= t:
-                low = at + 1
-                break
-            high = at
-            stride *= 2
-    else:
-        low = at + 1
-        while low < high:
-            at = low + stride - 1
-            if at >= high:
-                break
-            if w.busy_finish[at] > t:
-                high = at
-                break
-            low = at + 1
-            stride *= 2
-    while low < high:
-        middle = (low + high) >> 1
-        if w.busy_finish[middle] > t:
-            high = middle
-        else:
-            low = middle + 1
-    while low < end and w.busy_start[low] < t + duration:
-        if n >= BLOCKED and (low - first) % BLOCK == BLOCK - 1:
-            # Blocks in which no gap is wide enough; what rounding may hide is added.
-            block, n_blocks = (low - first) // BLOCK + 1, n // BLOCK
-            at = lane * (w.room // BLOCK + 1)
-            while block < n_blocks and w.widest_s[at + block] + 1e-15 * w.busy_finish[end - 1] < duration:
-                block += 1
-            low = first + block * BLOCK - 1
-        t = w.busy_finish[low]
-        low += 1
-    w.finger[lane] = low - first
-    return t
-
-
-@inner(forceinline=True)
-def keep_gaps(w, lane, since, until):  # type: ignore[no-untyped-def]
-    """Find the widest gaps of the blocks that hold a lane's intervals ``since`` to ``until`` anew."""
-    n, first = w.lane_length[lane], lane * w.room
-    if n < BLOCKED:
-        return
-    # A lane that has just become long has no gaps yet.
-    low = 0 if n == BLOCKED else since // BLOCK
-    at = lane * (w.room // BLOCK + 1)
-    for block in range(low, min(until, n - 1) // BLOCK + 1):
-        widest = 0.0
-        for i in range(first + block * BLOCK, first + min(n, (block + 1) * BLOCK)):
-            widest = max(widest, w.busy_start[i] - w.busy_finish[i - 1] if i > first else w.busy_start[i])
-        w.widest_s[at + block] = widest
-
-
-@inner(forceinline=True)
-def gap(w, lanes, first, last, t, duration):  # type: ignore[no-untyped-def]
-    """Return the earliest start from ``t`` on that is free on ``lanes[first:last]``."""
-    if duration <= 0.0 or first == last:
-        return t
-    k, quiet = first, 0
-    while quiet < last - first:
-        u = _free_from(w, lanes[k], t, duration)
-        quiet = 1 if u > t else quiet + 1
-        t = u
-        k = first if k + 1 == last else k + 1
-    return t
+def link_gap(a, w, version, link, t, duration):  # type: ignore[no-untyped-def]
+    """Do as :func:`gap` for a transfer over a link; what was found last is right again if nothing has changed."""
+    first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
+    at = link * MEMO + version % MEMO
+    changes = np.int64(0)
+    for i in range(first, last):
+        changes += w.changes[a.link_lanes[i]]
+    if w.memo_changes[at] == changes and w.memo_duration[at] == duration and w.memo_since[at] <= t <= w.memo_start[at]:
+        return w.memo_start[at]
+    start = gap(w, a.link_lanes, first, last, t, duration)
+    w.memo_changes[at] = changes
+    w.memo_since[at] = t
+    w.memo_duration[at] = duration
+    w.memo_start[at] = start
+    return start
 
 
 @inner
 def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
     """Do as :func:`gap`, around the planned moves from ``first_plan`` on too."""
+    t = gap(w, lanes, first, last, t, duration)
     while True:
-        t = gap(w, lanes, first, last, t, duration)
-        moved = False
-        h = first_plan
-        while h < w.used[2] and not moved:
-            if w.plan_start[h] < min(t + duration, w.plan_finish[h]) and w.plan_finish[h] > t:
-                link = w.plan_link[h]
-                for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
-                    for k in range(first, last):
-                        if a.link_lanes[i] == lanes[k]:
-                            moved = True
-            h += 1
-        if not moved or duration <= 0.0:
+        after = _behind_plan(a, w, lanes, first, last, t, duration, first_plan)
+        if after == t:
             return t
-        t = w.plan_finish[h - 1]
+        t = gap(w, lanes, first, last, after, duration)
 
 
-@inner
-def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
-    """Reserve an interval of a lane; intervals with nothing usable between them become one. False: no room."""
-    if finish <= start:
-        return True
-    n = w.lane_length[lane]
-    first = lane * w.room
-    end = first + n
-    at = end
-    while at > first and w.busy_start[at - 1] > start:
-        at -= 1
-    left = at > first and (w.busy_finish[at - 1] == start or w.busy_finish[at - 1] + least_s > start)
-    right = at < end and (w.busy_start[at] == finish or finish + least_s > w.busy_start[at])
-    if left:
-        if right:
-            w.busy_finish[at - 1] = w.busy_finish[at]
-            for i in range(at, end - 1):
-                w.busy_start[i] = w.busy_start[i + 1]
-                w.busy_finish[i] = w.busy_finish[i + 1]
-            w.lane_length[lane] = n - 1
-            keep_gaps(w, lane, at - 1 - first, n - 1)
-        else:
-            w.busy_finish[at - 1] = finish
-            keep_gaps(w, lane, at - first, at - first)
-        return True
-    if right:
-        w.busy_start[at] = start
-        keep_gaps(w, lane, at - first, at - first)
-        return True
-    if n == w.room:
-        return False
-    i = end
-    while i > at:
-        w.busy_start[i] = w.busy_start[i - 1]
-        w.busy_finish[i] = w.busy_finish[i - 1]
-        i -= 1
-    w.busy_start[at] = start
-    w.busy_finish[at] = finish
-    w.lane_length[lane] = n + 1
-    keep_gaps(w, lane, at - first, n)
-    return True
+@inner(forceinline=True)
+def _behind_plan(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
+    """Return the end of a planned move that holds one of the lanes then, ``t`` if there is none."""
+    if duration <= 0.0:
+        return t
+    for h in range(first_plan, w.used[2]):
+        if w.plan_start[h] < min(t + duration, w.plan_finish[h]) and w.plan_finish[h] > t:
+            link = w.plan_link[h]
+            for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
+                for k in range(first, last):
+                    if a.link_lanes[i] == lanes[k]:
+                        return w.plan_finish[h]
+    return t
+
+
+@inner(forceinline=True)
+def link_gap_around(a, w, version, link, t, duration, first_plan):  # type: ignore[no-untyped-def]
+    """Do as :func:`link_gap`, around the planned moves from ``first_plan`` on too."""
+    first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
+    t = link_gap(a, w, version, link, t, duration)
+    after = _behind_plan(a, w, a.link_lanes, first, last, t, duration, first_plan)
+    return t if after == t else gap_around(a, w, a.link_lanes, first, last, after, duration, first_plan)
 
 
 @inner(forceinline=True)
@@ -287,6 +207,7 @@ def reset(a, w):  # type: ignore[no-untyped-def]
     """Empty the workspace: free lanes, home copies only."""
     for lane in range(a.n_lanes):
         w.lane_length[lane] = 0
+        w.changes[lane] += 1
     w.used[0] = 0
     w.used[1] = 0
     w.used[2] = 0
@@ -320,8 +241,7 @@ def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
             if since + duration <= best:
                 start = since
                 if a.contention:
-                    first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
-                    start = gap_around(a, w, a.link_lanes, first, last, since, duration, first_plan)
+                    start = link_gap_around(a, w, version, link, since, duration, first_plan)
                 arrival = start + duration
                 if arrival < best or (arrival == best and source < best_source):
                     best, best_source, best_start, best_link = arrival, source, start, link
@@ -340,21 +260,23 @@ def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-
 
 
 @inner
-def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+def route(a, w, version, memory, first_plan, limit):  # type: ignore[no-untyped-def]
     """Plan the earliest route of a version to a memory that has none; return its arrival, infinite without one.
 
-    The hops are appended to the planned moves, first hop first; moves planned from ``first_plan`` on are held.
+    Routes that arrive after ``limit`` may be left out. The hops are appended to the planned moves, first hop first;
+    moves planned from ``first_plan`` on are held.
     """
     n = a.n_memories
     size = a.version_size[version]
     best, best_start, best_link = _direct(a, w, version, memory, first_plan)
     # Is there a way around that could be faster?
+    soon = min(best, limit)
     c = w.copy_head[version]
     while c >= 0:
         source, since = w.copy_memory[c], w.copy_s[c]
         if (
             since + (a.least_latency_s[source * n + memory] + size * a.least_seconds_per_byte[source * n + memory])
-            < best
+            <= soon
         ):
             for k in range(a.source_ptr[source], a.source_ptr[source + 1]):
                 link = a.source_links[k]
@@ -364,10 +286,10 @@ def route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
                 rest = a.least_latency_s[to * n + memory] + size * a.least_seconds_per_byte[to * n + memory]
                 duration = a.latency_s[link] + size / a.bandwidth[link]
                 start = since
-                if a.contention and since + duration + rest < best:
-                    start = gap(w, a.link_lanes, a.link_lane_ptr[link], a.link_lane_ptr[link + 1], since, duration)
-                if start + duration + rest < best:
-                    return any_route(a, w, version, memory, first_plan)
+                if a.contention and since + duration + rest <= soon:
+                    start = link_gap(a, w, version, link, since, duration)
+                if start + duration + rest <= soon:
+                    return any_route(a, w, version, memory, first_plan, limit)
         c = w.copy_next[c]
     if best_link >= 0:
         _plan_hop(w, w.used[2], version, best_link, best_start, best)
@@ -395,8 +317,7 @@ def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped
             return np.inf
         duration = a.latency_s[link] + size / a.bandwidth[link]
         if a.contention:
-            first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
-            since = gap_around(a, w, a.link_lanes, first, last, since, duration, first_plan)
+            since = link_gap_around(a, w, version, link, since, duration, first_plan)
         since += duration
         m = a.link_target[link]
         hops += 1
@@ -404,7 +325,7 @@ def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped
 
 
 @inner
-def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+def any_route(a, w, version, memory, first_plan, limit):  # type: ignore[no-untyped-def]
     """Do as :func:`route` over all routes, hop by hop: the general case."""
     n = a.n_memories
     size = a.version_size[version]
@@ -420,7 +341,7 @@ def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def
         w.label_s[m] = w.known_s[m]
         w.origin[m] = m
         c = w.copy_next[c]
-    bound = _some_arrival(a, w, version, memory, first_plan)
+    bound = min(limit, _some_arrival(a, w, version, memory, first_plan))
     for h in range(1, MAX_HOPS + 1):
         extended = False
         for m in range(n):
@@ -441,8 +362,7 @@ def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def
                     continue
                 start = since
                 if a.contention:
-                    first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
-                    start = gap_around(a, w, a.link_lanes, first, last, since, duration, first_plan)
+                    start = link_gap_around(a, w, version, link, since, duration, first_plan)
                 arrival = start + duration
                 at = h * n + to
                 tie = arrival == w.label_s[at] and origin < w.origin[at]
@@ -470,15 +390,18 @@ def any_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def
 
 
 @inner
-def inputs_arrive(a, w, task, memory, since, first_plan):  # type: ignore[no-untyped-def]
-    """Plan the transfers of a task's inputs to a memory; return when the last is there, at least ``since``."""
+def inputs_arrive(a, w, task, memory, since, first_plan, limit):  # type: ignore[no-untyped-def]
+    """Plan the transfers of a task's inputs to a memory; return when the last is there, at least ``since``.
+
+    Infinite without a route, or if that is after ``limit``.
+    """
     for k in range(a.input_ptr[task], a.input_ptr[task + 1]):
         v = np.int64(a.input_versions[k])
         there = copy_time(w, v, memory)
         if there == np.inf:
-            there = route(a, w, v, memory, first_plan)
-            if there == np.inf:
-                return there
+            there = route(a, w, v, memory, first_plan, limit)
+        if there > limit or there == np.inf:
+            return np.inf
         since = max(since, there)
     return since
 
@@ -551,7 +474,7 @@ def deliver(a, w):  # type: ignore[no-untyped-def]
         there = copy_time(w, v, memory)
         if there == np.inf:
             w.used[2] = 0
-            there = route(a, w, v, memory, np.int64(0))
+            there = route(a, w, v, memory, np.int64(0), np.inf)
             if there == np.inf:
                 return there
             if not carry_out(a, w, np.int64(0), w.used[2]):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heterotask_core.planning.lanes import gap, hold, keep_gaps
 from heterotask_core.planning.placing import (
     Workspace,
     add_copy,
@@ -17,9 +18,6 @@ from heterotask_core.planning.placing import (
     copy_time,
     deliver,
     direct_route,
-    gap,
-    hold,
-    keep_gaps,
     reset,
     route,
 )
@@ -112,6 +110,7 @@ def _restore(k, w, mark):  # type: ignore[no-untyped-def]
     for lane in range(k.n_lanes):
         n = k.lane_length[s * k.n_lanes + lane]
         w.lane_length[lane] = n
+        w.changes[lane] += 1
         at = (s * k.n_lanes + lane) * k.room
         for i in range(n):
             w.busy_start[lane * w.room + i] = k.busy_start[at + i]
@@ -175,7 +174,7 @@ def evaluate(a, w, s, k, order, pos, group, device, start_s, finish_s, kept_fini
                 if direct:
                     there = direct_route(a, w, v, memory, np.int64(0))
                 else:
-                    there = route(a, w, v, memory, np.int64(0))
+                    there = route(a, w, v, memory, np.int64(0), np.inf)
                 if there == np.inf:
                     return there
                 if not carry_out(a, w, np.int64(0), w.used[2]):
