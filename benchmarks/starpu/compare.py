@@ -12,8 +12,8 @@ completion time (launch of the job to its end, results on disk), and the ratios 
 before the next begins; the same command again goes on with the cases that
 are missing there.
 
-``--time-limit`` shares the minutes out among the cases, large ones twice: as many rounds as fit, at least two. After
-the first round StarPU then goes on with ``dmdas`` and its two best configurations by makespan and by completion.
+``--time-limit`` shares the minutes out among the cases, large ones twice: as many rounds as fit, at least two. A job of
+each StarPU configuration comes before; the two with the shortest makespans and ``dmdas`` take part in the rounds.
 ``--quick`` takes the small sizes, three rounds, and neither calibration nor tuning.
 """
 
@@ -40,7 +40,7 @@ LEAST_ROUNDS = 2
 TUNING = 12
 """Measured runs that our calibration and StarPU's tuning may take."""
 KEPT = 2
-"""Configurations that stay in a limited time, by either measure."""
+"""Configurations that a limited time leaves beside the plain one, if that is not among them."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Clock:
 
 def measure(case: Case, rows: Rows, *, rounds: int, end_s: float | None) -> None:
     """Run both sides by turns, starting with another one each round, for so many rounds or until ``end_s``."""
-    labels = case.sides
+    labels = case.sides if end_s is None else screened(case, rows)
     longest_s = 0.0
     for k in range(rounds):
         start_s = time.monotonic()
@@ -75,10 +75,15 @@ def measure(case: Case, rows: Rows, *, rounds: int, end_s: float | None) -> None
             once = case.once(label)
             makespan_s, kernels = case.several(label)
             rows.add(case=case.key, side=label, round=k, makespan_s=makespan_s, **once, kernels=kernels)
-        if end_s is not None and k == 0:
-            labels = _kept(labels, rows, case.key)
-        else:
-            longest_s = max(longest_s, time.monotonic() - start_s)
+        longest_s = max(longest_s, time.monotonic() - start_s)
+
+
+def screened(case: Case, rows: Rows) -> list[str]:
+    """Run a job of each StarPU configuration; return ours, the plain one and the best, and keep what it took."""
+    taken = {label: case.several(label)[0] for label in case.sides if label != OURS}
+    keep = {OURS, PLAIN, *sorted(taken, key=lambda label: taken[label])[:KEPT]}
+    rows.add(case=case.key, left_out={label: value for label, value in taken.items() if label not in keep})
+    return [label for label in case.sides if label in keep]
 
 
 def run(case: Case, rows: Rows, *, rounds: int, end_s: float | None) -> str:
@@ -90,16 +95,6 @@ def run(case: Case, rows: Rows, *, rounds: int, end_s: float | None) -> str:
     case.check()
     rows.add(case=case.key, done=True, report=case.ours.report() if lost(rows.sides(case.key)) else "")
     return f"{ready_s - start_s:.0f} s to get ready, {time.monotonic() - ready_s:.0f} s to measure"
-
-
-def _kept(labels: Sequence[str], rows: Rows, case: str) -> list[str]:
-    """Return the sides that go on: ours, the plain one, the best by makespan and by completion."""
-    sides = rows.sides(case)
-    others = [label for label in labels if label != OURS]
-    keep = {OURS, PLAIN}
-    for name in ("makespan_s", "completion_s"):
-        keep.update(sorted(others, key=lambda label: sides[label][name][0])[:KEPT])
-    return [label for label in labels if label in keep]
 
 
 def _say(line: str) -> None:

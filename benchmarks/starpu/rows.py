@@ -1,7 +1,8 @@
 """What a comparison has measured, as lines of JSON in a file that grows while it runs, and as tables.
 
 A line is one round of one side of a case (``case``, ``side``, ``round`` and seconds), or, with ``done``, says that a
-case is complete, with our decomposition of the last run, or, with ``failed``, why it is not.
+case is complete, with our decomposition of the last run, or, with ``failed``, why it is not, or, with ``left_out``, the
+makespans of a job of each configuration that took no part in the rounds.
 """
 
 from __future__ import annotations
@@ -93,10 +94,8 @@ def ratio(ours: Sequence[float], other: Sequence[float]) -> tuple[float, float, 
 
 
 def best(sides: dict[str, dict[str, list[float]]], name: str) -> str:
-    """Return the StarPU configuration with the smallest median, of those that ran in all rounds."""
-    rounds = max(len(side[name]) for side in sides.values())
-    whole = {label: side[name] for label, side in sides.items() if label != OURS and len(side[name]) == rounds}
-    return min(whole, key=lambda label: statistics.median(whole[label]))
+    """Return the StarPU configuration with the smallest median."""
+    return min((label for label in sides if label != OURS), key=lambda label: statistics.median(sides[label][name]))
 
 
 def lost(sides: dict[str, dict[str, list[float]]]) -> list[str]:
@@ -126,6 +125,9 @@ def table(rows: Rows, case: str) -> Iterable[str]:
             f"{statistics.median(side['completion_s']) * 1e3:11.0f} {completion:8.3f} {first:7.3f}-{last:7.3f} "
             f"{native} {len(side['makespan_s']):7}"
         )
+    for row in rows.rows:
+        if row["case"] == case and row.get("left_out"):
+            yield "  left out: " + ", ".join(f"{label} {s * 1e3:.1f}" for label, s in row["left_out"].items())
     for name in ("makespan_s", "completion_s"):
         label = best(sides, name)
         value = ratio(own[name], sides[label][name])[0]
