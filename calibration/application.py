@@ -13,7 +13,7 @@ from types import TracebackType
 
 import polars as pl
 
-from calibration.journal import recorded_settings
+from calibration.journal import recorded_incumbent
 from calibration.load import other_load, usage
 from calibration.loop import CalibrationResult, calibrate
 from heterotask_core.emulation import is_emulated, origin_of
@@ -123,7 +123,7 @@ def calibrate_workflow(
     journal = journal_folder(workflow, store)
     resume = resume and journal.exists()
     # Killed between the new record and the end of the journal, the record's incumbent is the outcome already.
-    start = recorded_settings(journal).get("incumbent") if resume else None
+    start = recorded_incumbent(journal) if resume else None
     with MachineEvaluator(workflow, profiled, store, journal / "work", planner=planner) as evaluator:
         result = calibrate(
             evaluator,
@@ -131,7 +131,7 @@ def calibrate_workflow(
             seed=seed,
             max_evaluations=evaluations,
             resume=resume,
-            incumbent=incumbent_overheads(workflow, store) if start is None else Overheads(**start),
+            incumbent=incumbent_overheads(workflow, store) if start is None else start,
             progress=progress,
         )
     with store.new_record("calibrations", workflow.key, status=result.status, application=workflow.app.name) as record:

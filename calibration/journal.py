@@ -99,7 +99,9 @@ class Journal:
         except (OSError, ValueError) as error:
             raise StoreError(f"{self._path} is damaged ({error}); delete it and calibrate again") from error
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise StoreError(f"{self._path} is no record of a calibration; use another directory")
+            raise StoreError(f"{self._path} is no record of a calibration; delete it, or use another directory")
+        if not all(isinstance(step, dict) and {"step", "key"} <= set(step) for step in steps):
+            raise StoreError(f"{self._path} is damaged (a line is no step); delete it and calibrate again")
         different = sorted(k for k in set(found) | set(head) if found.get(k) != head.get(k))
         if different:
             values = ", ".join(f"{k} {found.get(k)!r} → {head.get(k)!r}" for k in different)
@@ -107,18 +109,20 @@ class Journal:
         return steps
 
 
-def recorded_settings(directory: Path) -> dict[str, Any]:
-    """Return the settings that the calibration in ``directory`` was begun with; empty where there is no whole line."""
+def recorded_incumbent(directory: Path) -> Overheads | None:
+    """Return the overheads that the calibration in ``directory`` began with; None where there is no whole line.
+
+    Raises :class:`StoreError` for a damaged record.
+    """
     path = directory / "journal.jsonl"
     try:
         head, end, _ = path.read_text(encoding="utf-8").partition("\n")
     except FileNotFoundError:
-        return {}
+        return None
     try:
-        found = json.loads(head) if end else {}
-    except ValueError as error:
+        return Overheads(**json.loads(head)["incumbent"]) if end else None
+    except (ValueError, KeyError, TypeError, CalibrationError) as error:
         raise StoreError(f"{path} is damaged ({error}); delete {directory} and calibrate again") from error
-    return found if isinstance(found, dict) else {}
 
 
 def overheads_to_json(overheads: Overheads) -> dict[str, Any]:

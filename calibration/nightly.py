@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from pydantic import BaseModel, ValidationError
 
 from calibration.application import MachineEvaluator, calibrate_workflow, journal_folder, log
 from calibration.bench import program_key
@@ -37,6 +38,14 @@ class Accepted:
     classes: Mapping[str, Sequence[float]]
 
 
+class _Record(BaseModel):
+    """What of ``result.json`` is read."""
+
+    band: Band | None = None
+    program: str | None = None
+    classes: dict[str, list[float]] = {}
+
+
 def accepted(workflow: Workflow, store: Store) -> Accepted | None:
     """Return what the last calibration of the workflow accepted, or None if there is nothing to compare with.
 
@@ -47,13 +56,13 @@ def accepted(workflow: Workflow, store: Store) -> Accepted | None:
         return None
     path = folder / "journal" / "result.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found.get("band") is None or found.get("program") is None:
-            return None
-        overheads = incumbent_overheads(workflow, store)
-        return Accepted(overheads, found["program"], Band(**found["band"]), found["classes"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StoreError(f"{path} is damaged ({error}); delete {folder} and calibrate again") from error
+        found = _Record.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise StoreError(f"{path} is damaged ({reason}); delete {folder} and calibrate again") from error
+    if found.band is None or found.program is None:
+        return None
+    return Accepted(incumbent_overheads(workflow, store), found.program, found.band, found.classes)
 
 
 def judge(known: Accepted, makespans_s: Sequence[float], trace: pl.DataFrame | None) -> Drift:

@@ -24,7 +24,7 @@ class Overheads:
     """Corrections of profiled costs, estimated by the calibration; the default changes nothing.
 
     Mappings are sparse: a missing device kind, kernel or link kind has 0 seconds or factor 1.
-    Raises :class:`CalibrationError` for a value that is not finite or out of bounds.
+    Raises :class:`CalibrationError` for what is no mapping, and for a value that is no number or out of bounds.
     """
 
     dispatch_s: Mapping[str, float] = field(default_factory=dict)
@@ -51,7 +51,10 @@ class Overheads:
             ("link_scale", SCALE_BOUNDS),
             ("device_scale", SCALE_BOUNDS),
         ):
-            for key, value in getattr(self, name).items():
+            values = getattr(self, name)
+            if not isinstance(values, Mapping):
+                raise CalibrationError(f"overheads {name} are {values!r}; they must be a mapping of names to numbers")
+            for key, value in values.items():
                 _check(f"{name}[{key!r}]", value, bounds)
         _check("contention", self.contention, (0.0, 10.0))
 
@@ -167,6 +170,7 @@ def timing_cores(device: Device) -> int:
     return len(device.core_ids) if device.variant_kind == "cpu" else 0
 
 
-def _check(name: str, value: float, bounds: tuple[float, float]) -> None:
-    if not math.isfinite(value) or not bounds[0] <= value <= bounds[1]:
-        raise CalibrationError(f"overhead {name} is {value}; it must be between {bounds[0]} and {bounds[1]}")
+def _check(name: str, value: object, bounds: tuple[float, float]) -> None:
+    # Values come from files too; NaN is between no bounds.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not bounds[0] <= value <= bounds[1]:
+        raise CalibrationError(f"overhead {name} is {value!r}; it must be between {bounds[0]} and {bounds[1]}")

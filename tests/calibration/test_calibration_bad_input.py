@@ -10,6 +10,7 @@ import pytest
 from calibration_toy import ToyEvaluator
 
 from calibration.estimate import estimate_overheads
+from calibration.journal import Journal, recorded_incumbent
 from calibration.prior import DEFAULT_PRIOR, FAMILIES, Prior
 from heterotask_core.errors import CalibrationError, StoreError
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
@@ -40,8 +41,28 @@ def test_overheads_out_of_bounds_in_a_file_are_refused_by_file_name_and_bounds(i
         incumbent(json.dumps({"dispatch_s": {"cpu": 5.0}}))
     with pytest.raises(CalibrationError, match=r"incumbent\.json: overhead link_scale\['network'\] is nan"):
         incumbent('{"link_scale": {"network": NaN}}')
-    with pytest.raises(StoreError, match=r"incumbent\.json is damaged"):
-        incumbent('{"launch": 1}')
+    for text, what in (
+        ('{"dispatch_s": 3}', "overheads dispatch_s are 3; they must be a mapping"),
+        ('{"contention": "much"}', "overhead contention is 'much'"),
+        ('{"link_scale": {"network": true}}', "is True"),
+    ):
+        with pytest.raises(CalibrationError, match=what):
+            incumbent(text)
+    for text in ('{"launch": 1}', "[]", "3", "{"):
+        with pytest.raises(StoreError, match=r"incumbent\.json is damaged"):
+            incumbent(text)
+
+
+@pytest.mark.parametrize(
+    "line", ["nonsense", '{"incumbent": {"launch": 1}}', '{"incumbent": {"dispatch_s": 3}}', "[1]"]
+)
+def test_a_damaged_record_of_an_unfinished_calibration_is_refused(tmp_path, line):
+    assert recorded_incumbent(tmp_path) is None
+    (tmp_path / "journal.jsonl").write_text(f"{line}\n")
+    with pytest.raises(StoreError, match=r"journal\.jsonl is damaged .*; delete .* and calibrate again"):
+        recorded_incumbent(tmp_path)
+    with pytest.raises(StoreError, match=r"journal\.jsonl is"):
+        Journal(tmp_path, settings={}, resume=True)
 
 
 def test_traces_of_another_device_or_without_kernels_are_refused():

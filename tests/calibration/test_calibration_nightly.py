@@ -104,9 +104,12 @@ def test_runs_in_the_store_tell_drift_too(toy, monkeypatch):
 def test_without_a_calibration_there_is_nothing_to_compare_with(toy, tmp_path):
     assert nights.drift_of_runs(toy.workflow, Store(tmp_path / "other")) is None
     path = toy.store.find("calibrations", "toy-w-p") / "journal" / "result.json"
-    path.write_text("{")
-    with pytest.raises(StoreError, match="damaged"):
-        nights.accepted(toy.workflow, toy.store)
+    for text in ("{", "[]", '{"band": {"x": 1}}', '{"classes": 3}'):
+        path.write_text(text)
+        with pytest.raises(StoreError, match=r"result\.json is damaged .*; delete .* and calibrate again"):
+            nights.accepted(toy.workflow, toy.store)
+    path.write_text("{}")
+    assert nights.accepted(toy.workflow, toy.store) is None
 
 
 def test_three_of_a_thousand_quiet_nights_at_most_are_outside():
