@@ -101,9 +101,10 @@ def profile_stage(
     *,
     budget_s: float = 20.0,
     kernel_limit_s: float = KERNEL_LIMIT_S,
+    again: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """Measure what the store lacks or holds stale, and return the whole profile of the workflow.
+    """Measure what the store lacks or holds stale (``again``: all), and return the whole profile of the workflow.
 
     Emulated devices get times of this host divided by the speed-ups that the platform file gives. Raises
     :class:`~heterotask_core.errors.InfeasiblePlanError` before it measures when no device can run some task.
@@ -111,8 +112,10 @@ def profile_stage(
     graph, platform = workflow.graph, workflow.platform
     check_runnable(graph, platform)
     if is_emulated(d.kind for d in platform.devices):
-        return emulated_profile(graph, platform, store, budget_s=budget_s, progress=progress)
-    return profile(graph, platform, store, budget_s=budget_s, kernel_limit_s=kernel_limit_s, progress=progress)
+        return emulated_profile(graph, platform, store, budget_s=budget_s, again=again, progress=progress)
+    return profile(
+        graph, platform, store, budget_s=budget_s, kernel_limit_s=kernel_limit_s, again=again, progress=progress
+    )
 
 
 def plan_stage(

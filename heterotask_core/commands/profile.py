@@ -37,6 +37,7 @@ ImportOption = Annotated[
 DiffOption = Annotated[
     tuple[Path, Path] | None, typer.Option("--diff", metavar="OLD NEW", help="Compare two stores, or profile folders.")
 ]
+AgainOption = Annotated[bool, typer.Option("--again", help="Measure all of APP's, what the store has too.")]
 LimitOption = Annotated[
     float, typer.Option("--kernel-limit", min=0.1, help="Seconds after which a kernel without an answer is ended.")
 ]
@@ -56,6 +57,7 @@ def profile_command(
     predict: PredictOption = None,
     import_file: ImportOption = None,
     diff: DiffOption = None,
+    again: AgainOption = False,
     profile_budget: ProfileBudgetOption = 20.0,
     kernel_limit: LimitOption = 120.0,
     as_json: JsonOption = False,
@@ -90,7 +92,7 @@ def profile_command(
         return
     with _progress("profiling", quiet=as_json) as advance:
         profiled = profile_stage(
-            workflow, opened, budget_s=profile_budget, kernel_limit_s=kernel_limit, progress=advance
+            workflow, opened, budget_s=profile_budget, kernel_limit_s=kernel_limit, again=again, progress=advance
         )
     _print_profile(profiled, as_json=as_json)
 

@@ -93,6 +93,7 @@ def emulated_profile(
     store: Store,
     *,
     budget_s: float = 20.0,
+    again: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
     """Return the profile of a platform of emulated devices; reference variants are measured on this host.
@@ -109,7 +110,7 @@ def emulated_profile(
             )
     # Where a task may run says nothing about how long it takes.
     anywhere = replace(graph, tasks=[replace(task, on=()) for task in graph.tasks])
-    host = profile(anywhere, discover("cpu:1"), store, budget_s=budget_s, progress=progress)
+    host = profile(anywhere, discover("cpu:1"), store, budget_s=budget_s, again=again, progress=progress)
     reference_s = {
         (row["class_key"], row["variant"]): float(row["median_s"])
         for row in host.timings.filter(~pl.col("busy")).iter_rows(named=True)

@@ -81,9 +81,12 @@ def profile(
     *,
     budget_s: float = 20.0,
     kernel_limit_s: float = KERNEL_LIMIT_S,
+    again: bool = False,
     progress: Progress | None = None,
 ) -> Profile:
     """Return the profile, measuring about ``budget_s`` seconds at most, twice that where other load disturbs.
+
+    ``again``: measure what the store has too, but for times that were given to it.
 
     What starts and compiles counts: when time runs out, what is left gets a quarter of its share, or four calls.
     ``progress`` is called with (timings taken, timings to take). What was measured is kept even if a later
@@ -93,6 +96,10 @@ def profile(
     wanted = wanted_items(graph, platform)
     known = known_timings(store)
     record = platform_record(store, platform)
+    if again:
+        known = {i: row for i, row in known.items() if i not in wanted or row["source"] == "given"}
+        record.links = record.links.clear()
+        record.busy = pl.DataFrame([r for r in record.busy.to_dicts() if row_identity(r) not in wanted], BUSY)
     missing = [i for i in wanted.values() if i.identity not in known and i.device.kind != "emulated"]
     lacking = {(x.source, x.target) for x in platform.links} - set(record.links.select("source", "target").iter_rows())
     work = _Work(graph, platform, wanted, record, known, budget_s, kernel_limit_s, progress)
@@ -200,7 +207,8 @@ class _Work:
         if self._samples[0] > NOTABLE * self._samples[1]:
             self.notes = (
                 f"{self._samples[0]} of {self._samples[1]} samples were disturbed: something else computed on the "
-                "same cores (marked, and left out where enough others remained); profile again on a quiet machine",
+                "same cores (marked, and left out where enough others remained); use `heterotask profile --again` on a "
+                "quiet machine",
             )
         windows = self.windows()
         if windows and not self.errors:

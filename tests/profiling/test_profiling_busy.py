@@ -9,7 +9,7 @@ import pytest
 from heterotask_core.graph import class_key
 from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
-from heterotask_core.profiling.busy import lacking_windows, plan_windows
+from heterotask_core.profiling.busy import _row, lacking_windows, plan_windows
 from heterotask_core.profiling.costs import CostModel
 from heterotask_core.profiling.items import wanted_items
 from heterotask_core.profiling.load import is_disturbed, stolen_s
@@ -39,6 +39,12 @@ def test_kernels_that_can_run_beside_themselves_have_windows():
     assert plan_windows(graph, platform(1), wanted, known) == []
     done = {(*item.identity, name) for w in windows[:1] for name, item in w.runs.items()}
     assert lacking_windows(windows, done) == windows[1:]
+
+
+def test_without_a_sample_that_says_anything_no_slow_down_is_known():
+    item = next(iter(wanted_items(pk.small_graph(), platform()).values()))
+    row = _row(item, "n0.cpu0", {item.identity: {"median_s": 0.5}}, [])
+    assert (row["alone_s"], row["busy_s"], row["scale"], row["count"]) == (0.5, 0.5, 1.0, 0)
 
 
 def test_ranks_that_share_a_core_are_found_to_slow_each_other_down(tmp_path):

@@ -75,6 +75,20 @@ def test_a_failing_source_is_named(tmp_path):
         capture_inputs(graph, [reader], tmp_path)
 
 
+def test_again_measures_what_the_store_has_but_for_given_times(tmp_path):
+    graph, store = pk.small_graph(), Store(tmp_path / "store")
+    first = profile(graph, platform(cpus=2), store, budget_s=BUDGET_S)
+    again = profile(graph, platform(cpus=2), store, budget_s=BUDGET_S, again=True)
+    assert (again.measured, again.reused) == (first.measured, 0)
+    assert again.fingerprint != first.fingerprint
+    assert len(again.busy) == len(first.busy)
+    (tmp_path / "known.csv").write_text("kernel,variant,device_kind,median_s\nfill,numpy,cpu,0.25\n")
+    import_timings(tmp_path / "known.csv", graph, platform(cpus=2), store)
+    mixed = profile(graph, platform(cpus=2), store, budget_s=BUDGET_S, again=True)
+    assert (mixed.measured, mixed.reused) == (first.measured - 1, 1)
+    assert mixed.timings.filter(pl.col("kernel") == "fill")["median_s"].to_list() == [0.25]
+
+
 def test_everything_is_timed_once_and_reused(tmp_path):
     store, graph, calls = Store(tmp_path / "s"), pk.small_graph(), []
     first = profile(graph, platform(cpus=2), store, budget_s=BUDGET_S, progress=lambda *done: calls.append(done))
