@@ -1,10 +1,13 @@
 """Lanes: finding a gap in one or several of them, and reserving an interval (Numba).
 
 Lane ``l`` is busy in ``lane_length[l]`` sorted intervals from index ``l * room`` on, in the workspace of
-:mod:`~heterotask_core.planning.placing`.
+:mod:`~heterotask_core.planning.placing`. What moves hold that are only planned is a list of its own, as it is thrown
+away for every memory that is tried.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from heterotask_core.planning.raw import inner
 
@@ -137,3 +140,53 @@ def hold(w, lane, least_s, start, finish):  # type: ignore[no-untyped-def]
     w.lane_length[lane] = n + 1
     keep_gaps(w, lane, at - first, n)
     return True
+
+
+@inner(forceinline=True)
+def hold_after(w, lane, t):  # type: ignore[no-untyped-def]
+    """Return the first interval held by planned moves that ends after ``t``, −1 for none; the list is not empty."""
+    i = w.hold_finger[lane]
+    while i >= 0 and w.hold_finish[i] <= t:
+        w.hold_finger[lane] = i
+        i = w.hold_next[i]
+    if i < 0:
+        return i
+    while w.hold_before[i] >= 0 and w.hold_finish[w.hold_before[i]] > t:
+        i = w.hold_before[i]
+    w.hold_finger[lane] = i
+    return i
+
+
+@inner
+def hold_planned(w, lane, start, finish):  # type: ignore[no-untyped-def]
+    """Hold a lane for a planned move; intervals that touch become one."""
+    if finish <= start:
+        return
+    after, before = np.int64(-1), np.int64(-1)
+    if w.hold_try[lane] == w.used[3]:
+        after = hold_after(w, lane, start)
+        before = w.hold_before[after] if after >= 0 else w.hold_finger[lane]
+    w.hold_try[lane] = w.used[3]
+    left = before >= 0 and w.hold_finish[before] == start
+    right = after >= 0 and w.hold_start[after] == finish
+    if left and right:
+        w.hold_finish[before] = w.hold_finish[after]
+        last = w.hold_next[after]
+        w.hold_next[before] = last
+        if last >= 0:
+            w.hold_before[last] = before
+        w.hold_finger[lane] = before
+    elif left:
+        w.hold_finish[before] = finish
+    elif right:
+        w.hold_start[after] = start
+    else:
+        i = w.used[4]
+        w.used[4] = i + 1
+        w.hold_start[i], w.hold_finish[i] = start, finish
+        w.hold_before[i], w.hold_next[i] = before, after
+        if before >= 0:
+            w.hold_next[before] = i
+        if after >= 0:
+            w.hold_before[after] = i
+        w.hold_finger[lane] = i

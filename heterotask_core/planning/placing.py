@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterotask_core.planning.lanes import BLOCK, gap, hold
+from heterotask_core.planning.lanes import BLOCK, gap, hold, hold_after, hold_planned
 from heterotask_core.planning.problem import F64, I32, I64
 from heterotask_core.planning.raw import inner, opener
 from heterotask_core.planning.view import MAX_HOPS, Arrays
@@ -47,7 +47,15 @@ class Workspace(NamedTuple):
     memo_duration: F64
     memo_start: F64
     used: I64
-    """(copies, moves, planned moves)."""
+    """(copies, moves, planned moves, tasks and memories tried, intervals that planned moves hold)."""
+    hold_try: I64
+    """(lanes,) the task and memory for which planned moves have held the lane; hold_finger: the last one looked at."""
+    hold_finger: I64
+    hold_start: F64
+    """Intervals that planned moves hold, a list a lane through ``hold_next`` and ``hold_before``, −1 at its ends."""
+    hold_finish: F64
+    hold_next: I64
+    hold_before: I64
     copy_head: I32
     """(V,) the latest copy of each version, −1 for none."""
     copy_next: I32
@@ -83,6 +91,7 @@ def workspace(a: Arrays, room: int = 0, moves: int = 0) -> Workspace:
     n_moves = max(moves, 2 * len(a.input_versions) + a.n_versions, 16)
     n_copies = n_moves + len(a.output_versions) + len(a.home_memories)
     n_plan = 2 * (int(np.diff(a.input_ptr).max(initial=1)) + 1) * MAX_HOPS
+    n_holds = n_plan * int(np.diff(a.link_lane_ptr).max(initial=1))
     labels = (MAX_HOPS + 1) * a.n_memories
     i32, f64 = np.int32, np.float64
     return Workspace(
@@ -98,7 +107,13 @@ def workspace(a: Arrays, room: int = 0, moves: int = 0) -> Workspace:
         memo_since=np.zeros(len(a.link_source) * MEMO),
         memo_duration=np.zeros(len(a.link_source) * MEMO),
         memo_start=np.zeros(len(a.link_source) * MEMO),
-        used=np.zeros(3, np.int64),
+        used=np.zeros(5, np.int64),
+        hold_try=np.zeros(a.n_lanes, np.int64),
+        hold_finger=np.zeros(a.n_lanes, np.int64),
+        hold_start=np.empty(n_holds, f64),
+        hold_finish=np.empty(n_holds, f64),
+        hold_next=np.empty(n_holds, np.int64),
+        hold_before=np.empty(n_holds, np.int64),
         copy_head=np.empty(a.n_versions, i32),
         copy_next=np.empty(n_copies, i32),
         copy_memory=np.empty(n_copies, i32),
@@ -158,16 +173,15 @@ def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: igno
 
 @inner(forceinline=True)
 def _behind_plan(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
-    """Return the end of a planned move that holds one of the lanes then, ``t`` if there is none."""
-    if duration <= 0.0:
+    """Return the end of an interval in which a planned move holds one of the lanes then, ``t`` if there is none."""
+    if duration <= 0.0 or w.used[2] == first_plan:
         return t
-    for h in range(first_plan, w.used[2]):
-        if w.plan_start[h] < min(t + duration, w.plan_finish[h]) and w.plan_finish[h] > t:
-            link = w.plan_link[h]
-            for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
-                for k in range(first, last):
-                    if a.link_lanes[i] == lanes[k]:
-                        return w.plan_finish[h]
+    for k in range(first, last):
+        lane = lanes[k]
+        if w.hold_try[lane] == w.used[3]:
+            i = hold_after(w, lane, t)
+            if i >= 0 and w.hold_start[i] < min(t + duration, w.hold_finish[i]):
+                return w.hold_finish[i]
     return t
 
 
@@ -395,11 +409,19 @@ def inputs_arrive(a, w, task, memory, since, first_plan, limit):  # type: ignore
 
     Infinite without a route, or if that is after ``limit``.
     """
+    w.used[3] += 1
+    w.used[4] = 0
     for k in range(a.input_ptr[task], a.input_ptr[task + 1]):
         v = np.int64(a.input_versions[k])
         there = copy_time(w, v, memory)
         if there == np.inf:
+            planned = w.used[2]
             there = route(a, w, v, memory, first_plan, limit)
+            if a.contention and there <= limit:
+                for h in range(planned, w.used[2]):
+                    link = w.plan_link[h]
+                    for i in range(a.link_lane_ptr[link], a.link_lane_ptr[link + 1]):
+                        hold_planned(w, a.link_lanes[i], w.plan_start[h], w.plan_finish[h])
         if there > limit or there == np.inf:
             return np.inf
         since = max(since, there)
