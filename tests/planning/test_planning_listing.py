@@ -37,6 +37,32 @@ def test_lanes_routes_and_pins_as_in_the_reference(name: str, document: Any) -> 
     assert planned(name, document) == getattr(Reference(document), name)()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_many_inputs_over_shared_lanes_as_in_the_reference(name: str) -> None:
+    """Transfers of one task wait for each other: held lanes grow at both ends, between, and join."""
+    nodes = [f"n{i}" for i in range(3)]
+    rng = np.random.default_rng(5)
+    links = [
+        {"from": a, "to": b, "latency_s": 0.1, "bandwidth_bytes_per_s": 3.0, "lanes": [f"{a} send", f"{b} receive"]}
+        for a, b in itertools.permutations(nodes, 2)
+    ]
+    parts = [f"d{i}" for i in range(40)]
+    tasks = [{"name": f"make {d}", "kernel": "k", "writes": [d], "on": [nodes[int(rng.integers(3))]]} for d in parts]
+    gathers = [{"name": f"gather {n}", "kernel": "k", "reads": parts[n::2], "on": [nodes[n]]} for n in (0, 1)]
+    document = {
+        "format": "heterotask-instance/1",
+        "name": "gather",
+        "contention": True,
+        "memories": [{"name": n, "node": n} for n in nodes],
+        "devices": [{"name": f"{n} cpu", "kind": "cpu", "memory": n} for n in nodes],
+        "links": links,
+        "kernels": {"k": {"seconds": {"cpu": 1.0}}},
+        "data": [{"name": d, "size_bytes": int(rng.integers(1, 9))} for d in parts],
+        "tasks": [*tasks, *gathers, {"name": "all", "kernel": "k", "reads": parts}],
+    }
+    assert planned(name, document) == getattr(Reference(document), name)()
+
+
 def test_routes_of_at_most_four_hops_change_with_the_size() -> None:
     names = [f"m{i}" for i in range(6)]
     chain = [(a, b, 0.0, 8.0) for a, b in itertools.pairwise(names)]
