@@ -28,6 +28,7 @@ import polars as pl
 import psutil
 
 from heterotask_core.apps import find_application, parse_params
+from heterotask_core.errors import HeteroTaskError
 from heterotask_core.platform.discover import discover
 from heterotask_core.profiling import measure
 from heterotask_core.profiling.measure import Profile
@@ -55,10 +56,10 @@ class Outcome:
         return median(self.measured_s[1:] or self.measured_s)
 
 
-def run_round(workflow: Workflow, store: Store, *, bare: bool, repeats: int) -> Outcome:
-    """Profile, plan and execute."""
+def run_round(workflow: Workflow, store: Store, *, bare: bool, repeats: int, budget_s: float) -> Outcome:
+    """Profile (about ``budget_s`` seconds, twice that beside other load), plan and execute."""
     with _rotation(0 if bare else measure.ROTATE_BYTES):
-        profiled = profile_stage(workflow, store)
+        profiled = profile_stage(workflow, store, budget_s=budget_s)
     if bare:
         profiled = _bare(profiled)
     plan = plan_stage(workflow, profiled, store)
@@ -110,9 +111,24 @@ def main() -> None:
     parser.add_argument("app", nargs="?", default="canny")
     parser.add_argument("-p", "--param", action="append", default=[])
     parser.add_argument("--devices", action="append")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rounds", type=_count, default=3)
+    parser.add_argument("--repeats", type=_count, default=7)
+    parser.add_argument("--profile-budget", type=_count, default=20, help="seconds of profiling, a round and profile")
     options = parser.parse_args()
+    try:
+        _run(options)
+    except HeteroTaskError as error:
+        parser.error(str(error))
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value
+
+
+def _run(options: argparse.Namespace) -> None:
     app = find_application(options.app)
     print(f"{options.app} {' '.join(options.param)}, {os.cpu_count()} cores, {options.rounds} rounds")
     for devices in options.devices or ["cpu:2", "cpu:1,opencl:1"]:
@@ -122,9 +138,17 @@ def main() -> None:
             for name, found in outcomes.items():
                 with tempfile.TemporaryDirectory() as folder:
                     store = Store(Path(folder) / "store")
-                    found.append(run_round(workflow, store, bare=name == "bare", repeats=options.repeats))
+                    found.append(
+                        run_round(
+                            workflow,
+                            store,
+                            bare=name == "bare",
+                            repeats=options.repeats,
+                            budget_s=options.profile_budget,
+                        )
+                    )
         for name, found in outcomes.items():
-            print(_line(devices, name, found))
+            print(_line(devices, name, found), flush=True)
 
 
 def _line(devices: str, name: str, found: list[Outcome]) -> str:
