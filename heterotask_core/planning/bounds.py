@@ -14,6 +14,7 @@ from scipy.sparse import csr_array, hstack
 from heterotask_core.planning.bound_phases import Windows, windows
 from heterotask_core.planning.bound_program import combined_s
 from heterotask_core.planning.core import edges
+from heterotask_core.planning.once import once
 from heterotask_core.planning.problem import F64, I32, I64, Problem
 
 LARGEST_PROGRAM = 200_000
@@ -58,8 +59,9 @@ def _quick(problem: Problem) -> tuple[dict[str, float], Windows | None]:
     least = problem.cost_s.min(axis=1)[problem.task_class]
     pointer, target, _, _ = edges(problem)
     head, tail = _paths(pointer, target, least)
-    area_s, price = _area_s(problem, {})
-    mixed_s, _ = _area_s(problem, _chains(pointer, target, least, problem.task_class, head, tail))
+    area_s, price = _area(problem)
+    chains = _chains(pointer, target, least, problem.task_class, head, tail)
+    mixed_s = _area_s(problem, chains)[0] if chains else area_s
     found = {"critical path": float((head + least).max()), "area": area_s, "mixed": mixed_s}
     apart = None if price is None else windows(problem, price)
     if apart is not None:
@@ -69,7 +71,12 @@ def _quick(problem: Problem) -> tuple[dict[str, float], Windows | None]:
 
 def area_prices(problem: Problem) -> F64 | None:
     """Return what a second of each device is worth, (D,): the area program's dual values; None if it was too large."""
-    return _area_s(problem, {})[1] if problem.n_tasks else None
+    return _area(problem)[1] if problem.n_tasks else None
+
+
+@once("task_class", "cost_s", "device_lane_ptr", "device_lanes")
+def _area(problem: Problem) -> tuple[float, F64 | None]:
+    return _area_s(problem, {})
 
 
 @nb.njit(cache=True)

@@ -46,19 +46,48 @@ def load_json(path: Path) -> Any:
         found = dict(pairs)
         if len(found) != len(pairs):
             names = [key for key, _ in pairs]
-            twice = next(key for key in names if names.count(key) > 1)
-            raise InstanceError(f"{path}: an object holds the key {twice!r} twice; keep one")
+            raise _TwiceError(next(key for key in names if names.count(key) > 1))
         return found
 
     try:
         raw = _read(path)
         return json.loads(raw, parse_constant=constant, object_pairs_hook=unique)
+    except _TwiceError as error:
+        key = error.args[0]
+        line = _line_of_second(raw.decode(json.detect_encoding(raw)), key)
+        raise InstanceError(f"{path}: line {line}: an object holds the key {shown(key)} twice; keep one") from None
     except (OSError, EOFError, zlib.error) as error:
         raise InstanceError(f"{path}: cannot be read ({error})") from error
     except (ValueError, RecursionError) as error:
         if isinstance(error, InstanceError):
             raise
         raise InstanceError(f"{path}: not JSON ({error})") from error
+
+
+class _TwiceError(Exception):
+    """An object holds a key twice."""
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+"""Strings and the ends of objects."""
+
+
+def _line_of_second(document: str, key: str) -> int:
+    """Return the line on which the first object that holds ``key`` twice has it again."""
+    counts: list[int] = []
+    for token in _TOKEN.finditer(document):
+        if token[0] == "{":
+            counts.append(0)
+        elif token[0] == "}":
+            counts.pop()
+        elif _COLON.match(document, token.end()) and json.loads(token[0], strict=False) == key:
+            counts[-1] += 1
+            if counts[-1] > 1:
+                return document.count("\n", 0, token.start()) + 1
+    return 1
+
+
+_COLON = re.compile(r"\s*:")
 
 
 def _read(path: Path) -> bytearray:

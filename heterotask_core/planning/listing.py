@@ -18,10 +18,11 @@ from heterotask_core.planning.blocking import plans_blocking
 from heterotask_core.planning.bounds import lower_bound
 from heterotask_core.planning.core import MAX_HOPS, Arrays, Placed, arrays, decode, edges
 from heterotask_core.planning.memory import fit_memory
+from heterotask_core.planning.once import once
 from heterotask_core.planning.problem import F64, I32, I64, Problem
 from heterotask_core.planning.room import restrict_to_room
 from heterotask_core.planning.schedule import Schedule
-from heterotask_core.planning.view import memory_classes
+from heterotask_core.planning.view import NETWORK, PRECEDENCE, memory_classes
 
 FITTED = 4
 """How many passes are fitted into limited memories before the shortest is taken."""
@@ -52,6 +53,7 @@ class Routes(NamedTuple):
     seconds_per_byte: F64
 
 
+@once(*NETWORK)
 def cheapest_routes(problem: Problem) -> Routes:
     """Return the cheapest routes for the sizes of all versions.
 
@@ -108,6 +110,7 @@ def _route_table(problem: Problem, size: float) -> tuple[F64, F64]:
     return latency, per_byte
 
 
+@once(*NETWORK, *PRECEDENCE, "device_memory")
 def mean_edge_s(problem: Problem) -> tuple[I64, I32, F64]:
     """Return the successors (CSR) and the mean transfer time c̄ of each pair, 0 for plain precedence."""
     pointer, target, _, edge_of_input = edges(problem)
@@ -244,12 +247,52 @@ def place(problem: Problem, view: Arrays, rule: Rule) -> Placed:
     placed = Placed(*decode(view, rule.priority, rule.bias, rule.forced))
     if placed.failed >= 0:
         if placed.failed == problem.n_tasks:
-            raise InfeasiblePlanError("a final version has no route to its memory; add links")
+            raise InfeasiblePlanError(_stranded_final(problem, placed))
         task = problem.task_names[placed.failed]
         if not np.isfinite(problem.cost_s[problem.task_class[placed.failed]]).any():
             raise InfeasiblePlanError(f"task {task!r} can run on no device; add a variant or a device for it")
-        raise InfeasiblePlanError(f"task {task!r}: its data have no route to any device that can run it; add links")
+        raise InfeasiblePlanError(_stranded(problem, placed))
     return placed
+
+
+def _holders(problem: Problem, placed: Placed, version: int) -> list[int]:
+    """Return the memories that hold a version in a pass that failed: its home or its producer's, and where it moved."""
+    producer = int(problem.version_producer[version])
+    first = problem.home_memories[slice(*problem.home_ptr[version : version + 2])].tolist()
+    if producer >= 0:
+        first = [int(problem.device_memory[placed.device[producer]])]
+    moved = problem.link_target[placed.transfer_link[placed.transfer_version == version]].tolist()
+    return sorted({*first, *moved})
+
+
+def _no_way(problem: Problem, placed: Placed, version: int, to: int) -> str | None:
+    """Return that no route leads a version to a memory, None if one does."""
+    latency_s = cheapest_routes(problem).latency_s
+    held = _holders(problem, placed, version)
+    if any(np.isfinite(latency_s[0, m, to]) for m in held):
+        return None
+    item = problem.data_names[problem.version_data[version]]
+    at = " or ".join(repr(problem.memory_names[m]) for m in held)
+    return f"{item!r} has no route of at most {MAX_HOPS} links from memory {at} to {problem.memory_names[to]!r}"
+
+
+def _stranded(problem: Problem, placed: Placed) -> str:
+    """Return why a task's inputs do not get to any device that can run it, by the first such device."""
+    t = placed.failed
+    inputs = problem.input_versions[slice(*problem.input_ptr[t : t + 2])].tolist()
+    devices = np.flatnonzero(np.isfinite(problem.cost_s[problem.task_class[t]])).tolist()
+    reasons = (_no_way(problem, placed, v, int(problem.device_memory[d])) for d in devices for v in inputs)
+    reason = next((r for r in reasons if r is not None), "its data have no route")
+    others = ", and its data get to no other device that can run it" if len(devices) > 1 else ""
+    return f"task {problem.task_names[t]!r} on {problem.device_names[devices[0]]!r}: {reason}{others}; add links"
+
+
+def _stranded_final(problem: Problem, placed: Placed) -> str:
+    """Return which final version does not get to its memory."""
+    final = np.flatnonzero(problem.version_final_memory >= 0).tolist()
+    reasons = (_no_way(problem, placed, v, int(problem.version_final_memory[v])) for v in final)
+    reason = next((r for r in reasons if r is not None), "a final version has no route to its memory")
+    return f"{reason}, where it must end; add links"
 
 
 def finish(problem: Problem, placed: Placed, *, planner: str, seed: int = 0, evaluations: int = 0) -> Schedule:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heterotask_core.planning.once import once
 from heterotask_core.planning.problem import F64, I32, I64, Problem
 
 MAX_HOPS = 4
@@ -69,6 +70,13 @@ class Arrays(NamedTuple):
     """Whether some lane belongs to a device and to a link."""
 
 
+NETWORK = ("link_source", "link_target", "link_latency_s", "link_bandwidth_bytes_per_s", "version_size_bytes")
+"""What routes depend on."""
+PRECEDENCE = ("input_ptr", "input_versions", "version_producer", "after_ptr", "after_tasks")
+"""What the edges between tasks depend on."""
+
+
+@once(*PRECEDENCE)
 def edges(problem: Problem) -> tuple[I64, I32, I32, I64]:
     """Return successor pairs without doubles: pointer, target, and the flat (edge of each input; −1 for home)."""
     n = problem.n_tasks
@@ -89,6 +97,7 @@ def edges(problem: Problem) -> tuple[I64, I32, I32, I64]:
     )
 
 
+@once(*NETWORK)
 def _next_links(problem: Problem) -> I32:
     m = problem.n_memories
     sizes = problem.version_size_bytes
@@ -106,6 +115,7 @@ def _next_links(problem: Problem) -> I32:
     return first.ravel()
 
 
+@once("link_source", "link_lane_ptr", "link_lanes", "device_lanes")
 def _needed_lanes(problem: Problem) -> tuple[I64, I32]:
     """Return the lanes of every link without those whose users all hold another lane too."""
     pointer, lanes = problem.link_lane_ptr, problem.link_lanes
@@ -141,10 +151,10 @@ def _least_hold_s(problem: Problem, pointer: I64, lanes: I32) -> F64:
     return np.where(np.isfinite(least), least, 0.0)
 
 
-def arrays(problem: Problem) -> Arrays:
-    """Return the core's view of ``problem``."""
+@once(*NETWORK)
+def _least_routes(problem: Problem) -> list[F64]:
+    """Return the least latency and the least seconds a byte of any route between two memories, (M, M) each."""
     m = problem.n_memories
-    order = np.argsort(problem.link_source, kind="stable").astype(np.int32)
     inverse_bandwidth = 1.0 / problem.link_bandwidth_bytes_per_s
     least = []
     for value in (problem.link_latency_s, inverse_bandwidth):
@@ -155,6 +165,14 @@ def arrays(problem: Problem) -> Arrays:
             table = np.minimum(table, table[:, k, None] + table[None, k, :])
         # A hair below, so that rounding never prunes the best route.
         least.append(table * (1.0 - 1e-9))
+    return least
+
+
+def arrays(problem: Problem) -> Arrays:
+    """Return the core's view of ``problem``."""
+    m = problem.n_memories
+    order = np.argsort(problem.link_source, kind="stable").astype(np.int32)
+    least = _least_routes(problem)
     edge_ptr, edge_target, n_predecessors, _ = edges(problem)
     link_lane_ptr, link_lanes = _needed_lanes(problem)
     direct = np.full(m * m, -1, np.int32)
@@ -206,6 +224,7 @@ def arrays(problem: Problem) -> Arrays:
     )
 
 
+@once("cost_s", "device_memory")
 def memory_classes(problem: Problem) -> I32:
     """Return a number for every device: equal for devices whose memories have devices of the same costs.
 

@@ -158,7 +158,12 @@ def test_a_missing_route_names_the_task() -> None:
         ("torn.json", b'{"x": ', "not JSON"),
         ("deep.json", b"[" * 100_000, "not JSON"),
         ("bytes.json", b"\xff\xfe\x00", "not JSON"),
-        ("twice.json", b'{"seconds": {"cpu": 1, "cpu": 2}}', "an object holds the key 'cpu' twice"),
+        ("twice.json", b'{"seconds": {"cpu": 1,\n "cpu": 2}}', "line 2: an object holds the key 'cpu' twice"),
+        (
+            "later.json",
+            b'[{"a": "a", "b": {"a\\"{": 1}},\n {"b": {"a": "}"}},\n {"a": 1,\n "\\u0061": 2}]',
+            "line 4: an object holds the key 'a' twice",
+        ),
         ("huge.json", b'{"x": ' + b"9" * 5000 + b"}", "not JSON"),
         ("cut.json.gz", gzip.compress(b'{"x": 1}' * 100, mtime=0)[:-10], "cannot be read"),
         ("no.json.gz", b'{"x": 1}', "cannot be read"),
