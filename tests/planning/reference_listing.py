@@ -321,7 +321,7 @@ class Reference:
 
     def try_successor(self, trial: World, j: int, ready: float) -> float:
         """Book a successor where it ends earliest if links are free; return its end."""
-        ends: list[tuple[float, int]] = [(INFINITE, -1)]
+        ends: list[tuple[float, int, float]] = [(INFINITE, -1, INFINITE)]
         for q in range(len(self.devices)):
             arrival = ready
             for version in self.inputs[j]:
@@ -333,10 +333,10 @@ class Reference:
                 arrival = max(arrival, known.get(self.memory(q), 0.0))
             if arrival + self.cost[j][q] < INFINITE:
                 start = earliest(trial.busy, self.held_lanes(j, q), arrival, self.cost[j][q], [])
-                ends.append((start + self.cost[j][q], q))
-        finish, q = min(ends)
+                ends.append((start + self.cost[j][q], q, start))
+        finish, q, start = min(ends)
         for lane in self.held_lanes(j, q) if q >= 0 else []:
-            trial.busy.setdefault(lane, []).append((finish - self.cost[j][q], finish))
+            trial.busy.setdefault(lane, []).append((start, finish))
         return finish
 
     def alone_s(self, source: str, target: str, size: float) -> float:
@@ -365,6 +365,7 @@ def earliest(
     if duration <= 0.0:
         return ready
     taken = [x for lane in lanes for x in busy.get(lane, [])] + [(s, f) for lane, s, f in held if lane in lanes]
+    taken = [(s, f) for s, f in taken if f > s]
     for start in sorted({ready, *(f for _, f in taken if f > ready)}):
         if all(f <= start or s >= start + duration for s, f in taken):
             return start
