@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +145,10 @@ def test_a_fault_is_named_with_its_place(path: str, value: Any, message: str) ->
     assert len(str(caught.value)) < 300
 
 
-def test_a_missing_route_names_the_task() -> None:
+def test_a_missing_route_names_the_data_and_both_memories() -> None:
     document = changed("links", [])
-    with pytest.raises(InfeasiblePlanError, match=r"final version|task 't\d'"):
+    message = "'z' has no route of at most 4 links from memory 'n0' to 'n1', where it must end; add links"
+    with pytest.raises(InfeasiblePlanError, match=re.escape(message)):
         planner("peft").plan(instance_to_problem(document), budget=Budget())
 
 
