@@ -64,7 +64,7 @@ RATIOS = ("peft", "list", "starpu", "dmdas", "area", "bound", "optimum", "unlimi
 """Columns ``/ NAME``: makespan over PEFT's, over the best list schedule, over the best of StarPU's ``nocost``
 schedulers, over its ``dmdas``, over the larger of critical path and area bound, over the best lower bound, over the
 proven optimum, and over the same planner's makespan without the memory limit."""
-LISTS = ("peft", "heft", "cpop", "lookahead", "peft-link", "peft-area", "heft-oct", "restricted")
+LISTS = ("peft", "heft", "cpop", "lookahead", "peft-link", "peft-area", "peft-data", "heft-oct", "restricted")
 """List schedulers."""
 SEEDED = ("portfolio", "cpsat")
 """Planners that look at budget and seed, by the beginning of their names."""
@@ -159,7 +159,8 @@ def larger(folder: Path, match: str, tiles: Iterable[int]) -> Iterator[Entry]:
     for path in sorted(folder.glob(match)):
         document = load_json(path)
         family = document["name"].partition("-nb")[0]
-        if family in done or not is_cholesky(document):
+        # One without a limit to its memory: a larger matrix would not fit into it.
+        if family in done or "-mem" in document["name"] or not is_cholesky(document):
             continue
         done.add(family)
         for n in tiles:

@@ -18,6 +18,7 @@ PlannerName = Literal[
     "lookahead",
     "peft-link",
     "peft-area",
+    "peft-data",
     "heft-oct",
     "restricted",
     "cpsat",

@@ -126,7 +126,7 @@ def _take_likeliest(a, w, best):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True)
-def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s, order):  # type: ignore[no-untyped-def]
+def _pass(view, work, priority, bias, column, beta, forced, device, start_s, finish_s, order):  # type: ignore[no-untyped-def]
     """One list-scheduling pass; return (failed, makespan)."""
     a, w = raw_view(view), raw_workspace(work)
     n = a.n_tasks
@@ -152,7 +152,7 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
         # The likeliest memory first: most others then cannot end sooner.
         memory = np.int64(a.device_memory[forced[t]]) if forced[t] >= 0 else _take_likeliest(a, w, best)
         while memory >= 0:
-            since, limit = -1.0, np.inf
+            since, limit, moving = -1.0, np.inf, 0.0
             w.used[2] = kept
             chosen = False
             if best < np.inf:
@@ -171,7 +171,9 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
                     since = inputs_arrive(a, w, t, memory, after, kept, limit)
                     if since == np.inf:
                         break
-                extra = bias[t, column[p]] if columns > 0 else 0.0
+                    for h in range(kept, w.used[2]):
+                        moving += beta * (w.plan_finish[h] - w.plan_start[h])
+                extra = moving + (bias[t, column[p]] if columns > 0 else 0.0)
                 # No gap can make up for this.
                 if since + cost + extra > best:
                     continue
@@ -215,9 +217,10 @@ def _pass(view, work, priority, bias, column, forced, device, start_s, finish_s,
     return -1, max(makespan, last)
 
 
-def decode(a: Arrays, priority: F64, bias: F64, forced: I32) -> Placed:
+def decode(a: Arrays, priority: F64, bias: F64, forced: I32, beta: float = 0.0) -> Placed:
     """Place all tasks: the ready one of highest priority (then lowest index) where finish + bias is smallest.
 
+    ``beta`` times the seconds that a task's inputs spend on links count as bias too.
     ``priority`` (T,), ``bias`` (T, D), or (T, classes) for :attr:`Arrays.memory_class`, or (T, 0) for none;
     ``forced`` (T,) int32: the only device allowed, or −1 for any.
     """
@@ -227,7 +230,9 @@ def decode(a: Arrays, priority: F64, bias: F64, forced: I32) -> Placed:
     while True:
         device, start_s, finish_s = np.full(n, -1, np.int32), np.zeros(n), np.zeros(n)
         order = np.zeros(n, np.int32)
-        failed, makespan = _pass(view, addresses(w), priority, bias, column, forced, device, start_s, finish_s, order)
+        failed, makespan = _pass(
+            view, addresses(w), priority, bias, column, float(beta), forced, device, start_s, finish_s, order
+        )
         if failed != OVERFLOW:
             break
         w = workspace(a, room=4 * w.room, moves=2 * w.max_moves)

@@ -32,12 +32,14 @@ class Rule(NamedTuple):
     """A list scheduler: task priorities (T,), bias, forced device (T,) or −1.
 
     The bias, added to the finish, has a column a device, or a class of devices
-    (:func:`~heterotask_core.planning.view.memory_classes`), or none.
+    (:func:`~heterotask_core.planning.view.memory_classes`), or none. ``beta`` times the seconds that a task's inputs
+    spend on links are added too, whether they are waited for or not.
     """
 
     priority: F64
     bias: F64
     forced: I32
+    beta: float = 0.0
 
 
 class Routes(NamedTuple):
@@ -244,7 +246,7 @@ def cpop_rule(problem: Problem) -> Rule:
 
 def place(problem: Problem, view: Arrays, rule: Rule) -> Placed:
     """Run the core. Raises :class:`InfeasiblePlanError` naming the task that cannot be placed."""
-    placed = Placed(*decode(view, rule.priority, rule.bias, rule.forced))
+    placed = Placed(*decode(view, rule.priority, rule.bias, rule.forced, rule.beta))
     if placed.failed >= 0:
         if placed.failed == problem.n_tasks:
             raise InfeasiblePlanError(_stranded_final(problem, placed))

@@ -20,6 +20,7 @@ from heterotask_core.planning.memory import limited, tight, warm_up_walk
 from heterotask_core.planning.memory_search import refine
 from heterotask_core.planning.neighbourhood import Neighbourhoods
 from heterotask_core.planning.peft_area import peft_area_rules
+from heterotask_core.planning.peft_data import peft_data_rules
 from heterotask_core.planning.peft_link import peft_link_rule
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.restricted import restricted_passes
@@ -223,6 +224,7 @@ def list_passes(problem: Problem, view: Arrays, warm_start: Schedule | None = No
     Raises :class:`InfeasiblePlanError` if there are none.
     """
     rules = [make(problem) for make in (peft_rule, heft_rule, heft_oct_rule, cpop_rule, peft_link_rule)]
+    rules += peft_data_rules(problem)
     if problem.n_tasks * problem.n_devices <= MANY_SETS:
         rules += peft_area_rules(problem)
     if warm_start is not None:

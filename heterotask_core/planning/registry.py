@@ -11,6 +11,7 @@ from heterotask_core.planning.heft_oct import HEFT_OCT
 from heterotask_core.planning.lookahead import LOOKAHEAD
 from heterotask_core.planning.peft import PEFT
 from heterotask_core.planning.peft_area import PEFT_AREA
+from heterotask_core.planning.peft_data import PEFT_DATA
 from heterotask_core.planning.peft_link import PEFT_LINK
 from heterotask_core.planning.policies.planner import POLICY_PLANNERS
 from heterotask_core.planning.portfolio import PORTFOLIO
@@ -24,6 +25,7 @@ _ALL: tuple[Planner, ...] = (
     LOOKAHEAD,
     PEFT_LINK,
     PEFT_AREA,
+    PEFT_DATA,
     HEFT_OCT,
     RESTRICTED,
     CPSAT,

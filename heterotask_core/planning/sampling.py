@@ -3,7 +3,8 @@
 A pass costs about as much as an evaluation of the local search, and changes everything at once: on large problems a
 hundred of them find what the local search would need all of its time for. Drawn are how much HEFT's order weighs
 against PEFT's, how much of the optimistic cost table (PEFT's, or the one that knows links) is added to a task's end,
-and how many times what a device is overpaid (:mod:`.peft_area`); half of the draws are close to the best so far.
+how many times what a device is overpaid (:mod:`.peft_area`) and what transfers take (:mod:`.peft_data`); half of the
+draws are close to the best so far.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class _Draw(NamedTuple):
     """Weight of the optimistic cost table."""
     price: float
     linked: bool
+    beta: float
+    """Weight of the seconds that a task's inputs spend on links."""
     path: bool
     """Whether CPOP's critical path is forced onto its device."""
 
@@ -77,7 +80,7 @@ def sampled_passes(
                 bias += draw.price * extra
             priority = draw.heft * orders[1] + (1.0 - draw.heft) * orders[0]
             priority += draw.both * (orders[2] - priority)
-            placed = Placed(*decode(view, priority, bias, cpop.forced if draw.path else peft.forced))
+            placed = Placed(*decode(view, priority, bias, cpop.forced if draw.path else peft.forced, draw.beta))
             count += 1
             if placed.failed >= 0 or any(placed.makespan_s == value for value, _, _ in found):
                 continue
@@ -97,11 +100,13 @@ def _drawn(rng: np.random.Generator, near: _Draw | None) -> _Draw:
         price = float(np.exp(rng.uniform(np.log(0.3), np.log(20.0)))) if rng.random() < 0.8 else 0.0
         both = float(rng.random()) if rng.random() < 0.4 else 0.0
         ahead = float(rng.uniform(0.0, 1.5)) if rng.random() < 0.8 else 0.0
-        return _Draw(float(rng.random()), both, ahead, price, bool(rng.random() < 0.3), bool(rng.random() < 0.3))
-    step = rng.normal(size=4)
+        beta = float(np.exp(rng.uniform(np.log(0.1), np.log(20.0)))) if rng.random() < 0.4 else 0.0
+        return _Draw(float(rng.random()), both, ahead, price, bool(rng.random() < 0.3), beta, bool(rng.random() < 0.3))
+    step = rng.normal(size=5)
     return near._replace(
         heft=float(np.clip(near.heft + 0.1 * step[0], 0.0, 1.0)),
         both=float(np.clip(near.both + 0.1 * step[3], 0.0, 1.0)) if near.both > 0.0 else 0.0,
         ahead=float(abs(near.ahead + 0.15 * step[1])),
         price=float(near.price * np.exp(0.4 * step[2])),
+        beta=float(near.beta * np.exp(0.4 * step[4])),
     )

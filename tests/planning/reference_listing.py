@@ -227,8 +227,10 @@ class Reference:
                 world.there[(d["name"], 0), m] = 0.0
         return world
 
-    def place(self, priority: list[float], bias: list[list[float]], forced: dict[int, int]) -> list[Placement]:
-        """The common core: highest priority first, then lowest index; smallest finish + bias."""
+    def place(
+        self, priority: list[float], bias: list[list[float]], forced: dict[int, int], beta: float = 0.0
+    ) -> list[Placement]:
+        """The common core: highest priority first, then lowest index; smallest finish + bias + beta × transfers."""
         world = self.start()
         placed: dict[int, Placement] = {}
         while len(placed) < len(self.tasks):
@@ -242,7 +244,8 @@ class Reference:
                 if self.cost[t][p] < INFINITE and forced.get(t, p) == p:
                     found = self.try_device(world, t, p, after)
                     if found is not None:
-                        options.append((found[0] + self.cost[t][p] + bias[t][p], p, *found))
+                        moving = sum(beta * (finish - start) for _, (_, start, finish) in found[1])
+                        options.append((found[0] + self.cost[t][p] + (moving + bias[t][p]), p, *found))
             _, p, start, moves = min(options, key=lambda o: o[:2])
             placed[t] = self.book(world, t, p, start, moves)
         return [placed[t] for t in range(len(self.tasks))]
@@ -272,9 +275,9 @@ class Reference:
             rank.append(sum(finite) / len(finite))
         return self.place(rank, table, {})
 
-    def heft(self) -> list[Placement]:
-        """HEFT: upward rank, earliest finish."""
-        return self.place(self.ranks()[0], self.zeros(), {})
+    def heft(self, beta: float = 0.0) -> list[Placement]:
+        """HEFT: upward rank, earliest finish, and ``beta`` times the seconds of a task's transfers."""
+        return self.place(self.ranks()[0], self.zeros(), {}, beta)
 
     def cpop(self) -> list[Placement]:
         """CPOP: one device for the critical path."""

@@ -16,8 +16,9 @@ from problems import instances
 from reference_listing import Reference
 
 from heterotask_core.planning.base import Budget
+from heterotask_core.planning.core import arrays
 from heterotask_core.planning.instance import instance_to_problem
-from heterotask_core.planning.listing import cheapest_routes
+from heterotask_core.planning.listing import cheapest_routes, heft_rule, place
 from heterotask_core.planning.registry import planner
 
 NAMES = ("peft", "heft", "cpop", "lookahead")
@@ -35,6 +36,17 @@ def planned(name: str, document: Any) -> list[tuple[str, float, float]]:
 @given(document=instances())
 def test_lanes_routes_and_pins_as_in_the_reference(name: str, document: Any) -> None:
     assert planned(name, document) == getattr(Reference(document), name)()
+
+
+@pytest.mark.parametrize("beta", [0.3, 3.0])
+@settings(max_examples=60, deadline=None)
+@given(document=instances())
+def test_transfers_that_count_beta_times_as_in_the_reference(beta: float, document: Any) -> None:
+    problem = instance_to_problem(document)
+    placed = place(problem, arrays(problem), heft_rule(problem)._replace(beta=beta))
+    devices = [problem.device_names[d] for d in placed.device]
+    found = list(zip(devices, placed.start_s.tolist(), placed.finish_s.tolist(), strict=True))
+    assert found == Reference(document).heft(beta)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -64,9 +64,9 @@ def test_equal_seeds_draw_equal_passes_and_the_count_is_exact() -> None:
 
 
 def test_drawn_schedules_are_shorter_than_peft() -> None:
-    problem = instance_to_problem(cholesky(8))
+    problem = instance_to_problem(cholesky(10))
     peft = place(problem, arrays(problem), peft_rule(problem))
-    assert drawn(cholesky(8), 100)[0][0].makespan_s < peft.makespan_s
+    assert drawn(cholesky(10), 100)[0][0].makespan_s < peft.makespan_s
 
 
 def test_drawing_ends_when_it_is_told_to() -> None:
