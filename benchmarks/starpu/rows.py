@@ -59,7 +59,8 @@ class Rows:
         """Drop a case that was not completed, which starts anew."""
         self.rows = [row for row in self.rows if row["case"] != case]
         if self.file is not None:
-            self.file.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
 
     def sides(self, case: str) -> dict[str, dict[str, list[float]]]:
         """Return side → name → seconds, a value a round."""
