@@ -231,7 +231,8 @@ def _wait_until(condition, what: str, limit_s: float = 10) -> None:
 
 
 def _hang(folder: Path) -> None:
-    """A job whose only task never ends; run by a process that is killed."""
+    """A job whose only task never ends; run by a process that is killed, however late on a busy machine."""
+    job.STALL_MIN_S = 600.0
     b = Builder([("c0", "cpu", "n0")])
     b.task("c0", HANG, {"output": b.slot("n0")}, params={"path": {"output": "pid"}})
     execute(b.build(), b.platform, output_dir=folder)
