@@ -9,8 +9,7 @@ calibrated, ``STARPU_SCHED_BETA`` is tuned with as many measured runs; then both
 its own process. Printed are medians of the task-window makespan (first task's start to last task's end) and of the
 completion time (launch of the job to its end, results on disk), and the ratios ours / StarPU with their 95 % intervals
 (bootstrap). Where we lose, our decomposition of the last run says where the time went. Every round is in ``--out``
-before the next begins; the same command again goes on with the cases that
-are missing there.
+before the next begins; the same command again goes on with the cases that are missing there.
 
 ``--time-limit`` shares the minutes out among the cases, large ones twice: as many rounds as fit, at least two. A job of
 each StarPU configuration comes before; the two with the shortest makespans and ``dmdas`` take part in the rounds.
@@ -115,6 +114,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="file of all rounds (JSON lines); a case that is complete there stays")
     parser.add_argument("--read", type=Path, help="print the tables of such a file, run nothing")
     arguments = parser.parse_args()
+    if arguments.read and not arguments.read.is_file():
+        parser.error(f"{arguments.read}: there is no such file; give what --out has written")
     if arguments.quick:
         arguments.sizes = ["small"]
     arguments.rounds = arguments.rounds or (3 if arguments.quick else ROUNDS)

@@ -60,7 +60,7 @@ class Rows:
         self.rows = [row for row in self.rows if row["case"] != case]
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+            self.file.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
 
     def sides(self, case: str) -> dict[str, dict[str, list[float]]]:
         """Return side → name → seconds, a value a round."""

@@ -57,6 +57,24 @@ def test_a_line_that_was_cut_off_is_dropped_and_the_case_starts_anew(tmp_path: P
     assert Rows.read(file).cases() == ["other"]
 
 
+def test_a_case_starts_without_a_file_and_with_one_in_a_new_folder(tmp_path: Path) -> None:
+    without, file = Rows(), tmp_path / "new" / "r.jsonl"
+    for rows in (without, Rows.read(file)):
+        rows.forget(CASE)
+        filled(rows)
+    assert Rows.read(file).rows == without.rows
+
+
+def test_reading_what_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--read", str(tmp_path / "no.jsonl")])
+    with pytest.raises(SystemExit) as end:
+        compare.main()
+    assert end.value.code == 2
+    assert "no.jsonl: there is no such file; give what --out has written" in capsys.readouterr().err
+
+
 def test_the_best_has_the_smallest_median() -> None:
     sides = filled(Rows()).sides(CASE)
     assert (best(sides, "makespan_s"), best(sides, "completion_s")) == ("dmda", "dmda")
