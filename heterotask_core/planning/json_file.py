@@ -70,6 +70,7 @@ class _TwiceError(Exception):
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
 """Strings and the ends of objects."""
+_COLON = re.compile(r"\s*:")
 
 
 def _line_of_second(document: str, key: str) -> int:
@@ -85,9 +86,6 @@ def _line_of_second(document: str, key: str) -> int:
             if counts[-1] > 1:
                 return document.count("\n", 0, token.start()) + 1
     return 1
-
-
-_COLON = re.compile(r"\s*:")
 
 
 def _read(path: Path) -> bytearray:
