@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -21,10 +20,6 @@ LARGEST_PROGRAM = 200_000
 """Most (class, device) pairs for which the linear program is solved."""
 
 
-_FOUND: dict[int, tuple[dict[str, float], Windows | None]] = {}
-"""What is known of each problem that is alive, by identity: arrays have no hash."""
-
-
 def lower_bound(problem: Problem) -> float:
     """Return the largest lower bound known of a problem, in seconds."""
     return max(bounds(problem).values(), default=0.0)
@@ -40,11 +35,8 @@ def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, floa
     and when, as one mixed-integer program that may take ``combined_s_limit`` seconds (:mod:`.bound_program`; smaller
     ones, and none for 0).
     """
-    key = id(problem)
-    if key not in _FOUND:
-        _FOUND[key] = _quick(problem)
-        weakref.finalize(problem, _FOUND.pop, key, None).atexit = False
-    found, apart = _FOUND[key]
+    # What took its time is kept with the rest.
+    found, apart = _quick(problem)
     if apart is not None and combined_s_limit > 0:
         value = combined_s(problem, apart, limit_s=combined_s_limit)
         if value > found.get("combined", 0.0):
@@ -52,6 +44,7 @@ def bounds(problem: Problem, *, combined_s_limit: float = 0.0) -> dict[str, floa
     return dict(found)
 
 
+@once()
 def _quick(problem: Problem) -> tuple[dict[str, float], Windows | None]:
     """Return the bounds that need no time limit, and the windows of the tasks."""
     if not problem.n_tasks:

@@ -70,7 +70,14 @@ class Arrays(NamedTuple):
     """Whether some lane belongs to a device and to a link."""
 
 
-NETWORK = ("link_source", "link_target", "link_latency_s", "link_bandwidth_bytes_per_s", "version_size_bytes")
+NETWORK = (
+    "n_memories",
+    "link_source",
+    "link_target",
+    "link_latency_s",
+    "link_bandwidth_bytes_per_s",
+    "version_size_bytes",
+)
 """What routes depend on."""
 PRECEDENCE = ("input_ptr", "input_versions", "version_producer", "after_ptr", "after_tasks")
 """What the edges between tasks depend on."""

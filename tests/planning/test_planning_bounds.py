@@ -1,13 +1,14 @@
 """Lower bounds on cases that can be worked out by hand."""
 
 import gc
+import weakref
 
 import pytest
 from hypothesis import given, settings
 from problems import instances
 
 from heterotask_core.planning.base import Budget
-from heterotask_core.planning.bounds import _FOUND, bounds, lower_bound
+from heterotask_core.planning.bounds import _quick, bounds, lower_bound
 from heterotask_core.planning.instance import instance_to_problem
 from heterotask_core.planning.registry import planner
 
@@ -150,11 +151,13 @@ def test_no_bound_exceeds_the_proven_optimum(document):
         assert value <= exact.makespan_s * (1 + 1e-9), name
 
 
-def test_what_is_known_of_a_problem_goes_with_it():
+def test_what_is_known_of_a_problem_is_kept_and_goes_with_it():
     problem = independent([1.0, 3.0], tasks=4)
-    key = id(problem)
     assert bounds(problem) == bounds(problem)
-    assert key in _FOUND
-    del problem
+    known, apart = _quick(problem)
+    assert known is _quick(problem)[0]
+    assert bounds(problem) == known
+    kept = weakref.ref(apart.head_s)
+    del problem, apart
     gc.collect()
-    assert key not in _FOUND
+    assert kept() is None

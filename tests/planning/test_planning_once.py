@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -34,3 +35,20 @@ def test_an_answer_is_shared_by_problems_of_the_same_arrays_and_goes_with_them()
         gc.collect()
         other = replace(one, cost_s=np.full((1, 1), float(value)))
         assert answer(other) == float(value)
+
+
+def test_an_answer_for_a_problem_as_a_whole_goes_with_it() -> None:
+    class Answer:
+        pass
+
+    @once()
+    def answer(_: Problem) -> Answer:
+        return Answer()
+
+    one = replace(warm_up(), name="one")
+    kept = weakref.ref(answer(one))
+    assert answer(one) is kept()
+    assert answer(replace(one, name="other")) is not kept()
+    del one
+    gc.collect()
+    assert kept() is None
