@@ -34,8 +34,9 @@ def find_application(name_or_path: str) -> Application:
         return _load(name_or_path, name_or_path)
     known = {point.name: point.value for point in entry_points(group=GROUP)}
     if name_or_path not in known:
+        file = "; a problem's file goes to `heterotask plan --instance`" if Path(name_or_path).is_file() else ""
         raise ApplicationError(
-            f"no application {name_or_path!r}; known: {', '.join(sorted(known)) or 'none'}, or give module:attribute"
+            f"no application {name_or_path!r}; known: {', '.join(sorted(known)) or 'none'}, or give module:attribute{file}"
         )
     return _load(name_or_path, known[name_or_path])
 

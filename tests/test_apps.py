@@ -51,6 +51,7 @@ def test_an_application_in_the_current_folder_is_found(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("no-such-app", "no application 'no-such-app'; known: "),
+        (__file__, "or give module:attribute; a problem's file goes to `heterotask plan --instance`"),
         ("no_such_module:X", "cannot import 'no_such_module:X': No module named 'no_such_module'"),
         (f"{__name__}:NOPE", "has no attribute 'NOPE'"),
         (f"{__name__}:NOT_AN_APP", "is no application (name, summary, Params, build, check)"),
