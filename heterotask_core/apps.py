@@ -35,9 +35,8 @@ def find_application(name_or_path: str) -> Application:
     known = {point.name: point.value for point in entry_points(group=GROUP)}
     if name_or_path not in known:
         file = "; a problem's file goes to `heterotask plan --instance`" if Path(name_or_path).is_file() else ""
-        raise ApplicationError(
-            f"no application {name_or_path!r}; known: {', '.join(sorted(known)) or 'none'}, or give module:attribute{file}"
-        )
+        names = ", ".join(sorted(known)) or "none"
+        raise ApplicationError(f"no application {name_or_path!r}; known: {names}, or give module:attribute{file}")
     return _load(name_or_path, known[name_or_path])
 
 
