@@ -23,6 +23,7 @@ from heterotask_core.planning.placing import (
     inputs_arrive,
     least_arrivals,
     occupy,
+    plan_from,
     raw_view,
     raw_workspace,
     reset,
@@ -153,7 +154,7 @@ def _pass(view, work, priority, bias, column, beta, forced, device, start_s, fin
         memory = np.int64(a.device_memory[forced[t]]) if forced[t] >= 0 else _take_likeliest(a, w, best)
         while memory >= 0:
             since, limit, moving = -1.0, np.inf, 0.0
-            w.used[2] = kept
+            plan_from(w, kept)
             chosen = False
             if best < np.inf:
                 # After this, no device of the memory is worth it; a hair later, so that rounding hides no tie.
@@ -168,7 +169,7 @@ def _pass(view, work, priority, bias, column, beta, forced, device, start_s, fin
                 if not cost < np.inf or (forced[t] >= 0 and forced[t] != p):
                     continue
                 if since < 0.0:
-                    since = inputs_arrive(a, w, t, memory, after, kept, limit)
+                    since = inputs_arrive(a, w, t, memory, after, limit)
                     if since == np.inf:
                         break
                     for h in range(kept, w.used[2]):
@@ -179,7 +180,7 @@ def _pass(view, work, priority, bias, column, beta, forced, device, start_s, fin
                     continue
                 first, last = a.device_lane_ptr[p], a.device_lane_ptr[p + 1]
                 if a.contention and a.mixed_lanes:
-                    start = gap_around(a, w, a.device_lanes, first, last, since, cost, kept)
+                    start = gap_around(a, w, a.device_lanes, first, last, since, cost)
                 else:
                     start = gap(w, a.device_lanes, first, last, since, cost)
                 value = start + cost + extra

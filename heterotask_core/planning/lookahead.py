@@ -20,6 +20,7 @@ from heterotask_core.planning.placing import (
     gap_around,
     inputs_arrive,
     occupy,
+    plan_from,
     raw_view,
     raw_workspace,
     reset,
@@ -68,13 +69,11 @@ def _pass(  # type: ignore[no-untyped-def]
             if not cost < np.inf:
                 continue
             memory = np.int64(a.device_memory[p])
-            w.used[2] = 0
-            since = inputs_arrive(a, w, t, memory, after, np.int64(0), np.inf)
+            plan_from(w, np.int64(0))
+            since = inputs_arrive(a, w, t, memory, after, np.inf)
             if since == np.inf:
                 continue
-            begin = gap_around(
-                a, w, a.device_lanes, a.device_lane_ptr[p], a.device_lane_ptr[p + 1], since, cost, np.int64(0)
-            )
+            begin = gap_around(a, w, a.device_lanes, a.device_lane_ptr[p], a.device_lane_ptr[p + 1], since, cost)
             end = begin + cost
             held_device[0], latest, n_held = p, end, 0
             for k in range(children_ptr[t], children_ptr[t + 1]):
@@ -123,11 +122,11 @@ def _pass(  # type: ignore[no-untyped-def]
                 best, best_finish, best_device = latest, end, p
         if best_device < 0:
             return t
-        w.used[2] = 0
+        plan_from(w, np.int64(0))
         cost = a.cost_s[a.task_class[t] * n_devices + best_device]
-        since = inputs_arrive(a, w, t, np.int64(a.device_memory[best_device]), after, np.int64(0), np.inf)
+        since = inputs_arrive(a, w, t, np.int64(a.device_memory[best_device]), after, np.inf)
         first, last = a.device_lane_ptr[best_device], a.device_lane_ptr[best_device + 1]
-        begin = gap_around(a, w, a.device_lanes, first, last, since, cost, np.int64(0))
+        begin = gap_around(a, w, a.device_lanes, first, last, since, cost)
         if not carry_out(a, w, np.int64(0), w.used[2]) or not occupy(a, w, t, best_device, begin, begin + cost):
             return -2
         device[t], start_s[t], finish_s[t] = best_device, begin, begin + cost

@@ -47,9 +47,9 @@ class Workspace(NamedTuple):
     memo_duration: F64
     memo_start: F64
     used: I64
-    """(copies, moves, planned moves, tasks and memories tried, intervals that planned moves hold)."""
+    """(copies, moves, planned moves, how often planning began anew, intervals that planned moves hold since)."""
     hold_try: I64
-    """(lanes,) the task and memory for which planned moves have held the lane; hold_finger: the last one looked at."""
+    """(lanes,) the beginning since which planned moves hold the lane; hold_finger: the interval last looked at."""
     hold_finger: I64
     hold_start: F64
     """Intervals that planned moves hold, a list a lane through ``hold_next`` and ``hold_before``, −1 at its ends."""
@@ -161,20 +161,20 @@ def link_gap(a, w, version, link, t, duration):  # type: ignore[no-untyped-def]
 
 
 @inner
-def gap_around(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
-    """Do as :func:`gap`, around the planned moves from ``first_plan`` on too."""
+def gap_around(a, w, lanes, first, last, t, duration):  # type: ignore[no-untyped-def]
+    """Do as :func:`gap`, around what planned moves hold too."""
     t = gap(w, lanes, first, last, t, duration)
     while True:
-        after = _behind_plan(a, w, lanes, first, last, t, duration, first_plan)
+        after = _behind_plan(a, w, lanes, first, last, t, duration)
         if after == t:
             return t
         t = gap(w, lanes, first, last, after, duration)
 
 
 @inner(forceinline=True)
-def _behind_plan(a, w, lanes, first, last, t, duration, first_plan):  # type: ignore[no-untyped-def]
+def _behind_plan(a, w, lanes, first, last, t, duration):  # type: ignore[no-untyped-def]
     """Return the end of an interval in which a planned move holds one of the lanes then, ``t`` if there is none."""
-    if duration <= 0.0 or w.used[2] == first_plan:
+    if duration <= 0.0:
         return t
     for k in range(first, last):
         lane = lanes[k]
@@ -186,12 +186,12 @@ def _behind_plan(a, w, lanes, first, last, t, duration, first_plan):  # type: ig
 
 
 @inner(forceinline=True)
-def link_gap_around(a, w, version, link, t, duration, first_plan):  # type: ignore[no-untyped-def]
-    """Do as :func:`link_gap`, around the planned moves from ``first_plan`` on too."""
+def link_gap_around(a, w, version, link, t, duration):  # type: ignore[no-untyped-def]
+    """Do as :func:`link_gap`, around what planned moves hold too."""
     first, last = a.link_lane_ptr[link], a.link_lane_ptr[link + 1]
     t = link_gap(a, w, version, link, t, duration)
-    after = _behind_plan(a, w, a.link_lanes, first, last, t, duration, first_plan)
-    return t if after == t else gap_around(a, w, a.link_lanes, first, last, after, duration, first_plan)
+    after = _behind_plan(a, w, a.link_lanes, first, last, t, duration)
+    return t if after == t else gap_around(a, w, a.link_lanes, first, last, after, duration)
 
 
 @inner(forceinline=True)
@@ -217,6 +217,14 @@ def add_copy(w, version, memory, time_s):  # type: ignore[no-untyped-def]
 
 
 @inner(forceinline=True)
+def plan_from(w, kept):  # type: ignore[no-untyped-def]
+    """Forget the planned moves from ``kept`` on, and what all of them hold."""
+    w.used[2] = kept
+    w.used[3] += 1
+    w.used[4] = 0
+
+
+@inner(forceinline=True)
 def reset(a, w):  # type: ignore[no-untyped-def]
     """Empty the workspace: free lanes, home copies only."""
     for lane in range(a.n_lanes):
@@ -224,7 +232,7 @@ def reset(a, w):  # type: ignore[no-untyped-def]
         w.changes[lane] += 1
     w.used[0] = 0
     w.used[1] = 0
-    w.used[2] = 0
+    plan_from(w, np.int64(0))
     for v in range(a.n_versions):
         w.copy_head[v] = -1
         for k in range(a.home_ptr[v], a.home_ptr[v + 1]):
@@ -240,7 +248,7 @@ def _plan_hop(w, at, version, link, start, finish):  # type: ignore[no-untyped-d
 
 
 @inner
-def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+def _direct(a, w, version, memory):  # type: ignore[no-untyped-def]
     """Return (arrival, start, link) of the earliest single hop (tie: lower source); link −1 if there is none."""
     n = a.n_memories
     size = a.version_size[version]
@@ -255,7 +263,7 @@ def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
             if since + duration <= best:
                 start = since
                 if a.contention:
-                    start = link_gap_around(a, w, version, link, since, duration, first_plan)
+                    start = link_gap_around(a, w, version, link, since, duration)
                 arrival = start + duration
                 if arrival < best or (arrival == best and source < best_source):
                     best, best_source, best_start, best_link = arrival, source, start, link
@@ -264,9 +272,9 @@ def _direct(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
 
 
 @inner
-def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+def direct_route(a, w, version, memory):  # type: ignore[no-untyped-def]
     """Do as :func:`route` with single hops only."""
-    best, start, link = _direct(a, w, version, memory, first_plan)
+    best, start, link = _direct(a, w, version, memory)
     if link >= 0:
         _plan_hop(w, w.used[2], version, link, start, best)
         w.used[2] += 1
@@ -274,15 +282,14 @@ def direct_route(a, w, version, memory, first_plan):  # type: ignore[no-untyped-
 
 
 @inner
-def route(a, w, version, memory, first_plan, limit):  # type: ignore[no-untyped-def]
+def route(a, w, version, memory, limit):  # type: ignore[no-untyped-def]
     """Plan the earliest route of a version to a memory that has none; return its arrival, infinite without one.
 
-    Routes that arrive after ``limit`` may be left out. The hops are appended to the planned moves, first hop first;
-    moves planned from ``first_plan`` on are held.
+    Routes that arrive after ``limit`` may be left out. The hops are appended to the planned moves, first hop first.
     """
     n = a.n_memories
     size = a.version_size[version]
-    best, best_start, best_link = _direct(a, w, version, memory, first_plan)
+    best, best_start, best_link = _direct(a, w, version, memory)
     # Is there a way around that could be faster?
     soon = min(best, limit)
     c = w.copy_head[version]
@@ -303,7 +310,7 @@ def route(a, w, version, memory, first_plan, limit):  # type: ignore[no-untyped-
                 if a.contention and since + duration + rest <= soon:
                     start = link_gap(a, w, version, link, since, duration)
                 if start + duration + rest <= soon:
-                    return any_route(a, w, version, memory, first_plan, limit)
+                    return any_route(a, w, version, memory, limit)
         c = w.copy_next[c]
     if best_link >= 0:
         _plan_hop(w, w.used[2], version, best_link, best_start, best)
@@ -312,7 +319,7 @@ def route(a, w, version, memory, first_plan, limit):  # type: ignore[no-untyped-
 
 
 @inner
-def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped-def]
+def _some_arrival(a, w, version, memory):  # type: ignore[no-untyped-def]
     """Return when the version would arrive along one cheap route: an upper bound, infinite if that is too long."""
     n = a.n_memories
     size = a.version_size[version]
@@ -331,7 +338,7 @@ def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped
             return np.inf
         duration = a.latency_s[link] + size / a.bandwidth[link]
         if a.contention:
-            since = link_gap_around(a, w, version, link, since, duration, first_plan)
+            since = link_gap_around(a, w, version, link, since, duration)
         since += duration
         m = a.link_target[link]
         hops += 1
@@ -339,7 +346,7 @@ def _some_arrival(a, w, version, memory, first_plan):  # type: ignore[no-untyped
 
 
 @inner
-def any_route(a, w, version, memory, first_plan, limit):  # type: ignore[no-untyped-def]
+def any_route(a, w, version, memory, limit):  # type: ignore[no-untyped-def]
     """Do as :func:`route` over all routes, hop by hop: the general case."""
     n = a.n_memories
     size = a.version_size[version]
@@ -355,7 +362,7 @@ def any_route(a, w, version, memory, first_plan, limit):  # type: ignore[no-unty
         w.label_s[m] = w.known_s[m]
         w.origin[m] = m
         c = w.copy_next[c]
-    bound = min(limit, _some_arrival(a, w, version, memory, first_plan))
+    bound = min(limit, _some_arrival(a, w, version, memory))
     for h in range(1, MAX_HOPS + 1):
         extended = False
         for m in range(n):
@@ -376,7 +383,7 @@ def any_route(a, w, version, memory, first_plan, limit):  # type: ignore[no-unty
                     continue
                 start = since
                 if a.contention:
-                    start = link_gap_around(a, w, version, link, since, duration, first_plan)
+                    start = link_gap_around(a, w, version, link, since, duration)
                 arrival = start + duration
                 at = h * n + to
                 tie = arrival == w.label_s[at] and origin < w.origin[at]
@@ -404,19 +411,17 @@ def any_route(a, w, version, memory, first_plan, limit):  # type: ignore[no-unty
 
 
 @inner
-def inputs_arrive(a, w, task, memory, since, first_plan, limit):  # type: ignore[no-untyped-def]
-    """Plan the transfers of a task's inputs to a memory; return when the last is there, at least ``since``.
+def inputs_arrive(a, w, task, memory, since, limit):  # type: ignore[no-untyped-def]
+    """Plan the transfers of a task's inputs to a memory and hold them; return when the last is there, or ``since``.
 
     Infinite without a route, or if that is after ``limit``.
     """
-    w.used[3] += 1
-    w.used[4] = 0
     for k in range(a.input_ptr[task], a.input_ptr[task + 1]):
         v = np.int64(a.input_versions[k])
         there = copy_time(w, v, memory)
         if there == np.inf:
             planned = w.used[2]
-            there = route(a, w, v, memory, first_plan, limit)
+            there = route(a, w, v, memory, limit)
             if a.contention and there <= limit:
                 for h in range(planned, w.used[2]):
                     link = w.plan_link[h]
@@ -495,8 +500,8 @@ def deliver(a, w):  # type: ignore[no-untyped-def]
             continue
         there = copy_time(w, v, memory)
         if there == np.inf:
-            w.used[2] = 0
-            there = route(a, w, v, memory, np.int64(0), np.inf)
+            plan_from(w, np.int64(0))
+            there = route(a, w, v, memory, np.inf)
             if there == np.inf:
                 return there
             if not carry_out(a, w, np.int64(0), w.used[2]):

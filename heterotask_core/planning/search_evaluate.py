@@ -18,6 +18,7 @@ from heterotask_core.planning.placing import (
     copy_time,
     deliver,
     direct_route,
+    plan_from,
     reset,
     route,
 )
@@ -170,11 +171,11 @@ def evaluate(a, w, s, k, order, pos, group, device, start_s, finish_s, kept_fini
             v = np.int64(a.input_versions[j])
             there = copy_time(w, v, memory)
             if there == np.inf:
-                w.used[2] = 0
+                plan_from(w, np.int64(0))
                 if direct:
-                    there = direct_route(a, w, v, memory, np.int64(0))
+                    there = direct_route(a, w, v, memory)
                 else:
-                    there = route(a, w, v, memory, np.int64(0), np.inf)
+                    there = route(a, w, v, memory, np.inf)
                 if there == np.inf:
                     return there
                 if not carry_out(a, w, np.int64(0), w.used[2]):
