@@ -98,10 +98,12 @@ class _Window:
         self.place = {t: i for i, t in enumerate(sequence)}
         self.span = range(first, min(last, len(sequence)))
         self.model = of.cp.CpModel()
-        self.earlier = self.model.NewIntVar(LEAST, int(GAIN * TICKS), "earlier")
+        self.most = int(GAIN * TICKS)
+        self._follow()
+        self.earlier = self.model.NewIntVar(0, max(0, self.most), "earlier")
+        self.model.Add(self.earlier >= LEAST)
         self.model.Maximize(self.earlier)
         self.intervals: dict[int, list[Any]] = {}
-        self._follow()
         self._tasks()
         self._data()
         self._others()
@@ -144,20 +146,31 @@ class _Window:
             for v in of.inputs[t]:
                 self._needed(v, of.memory[d], latest, due)
             for b in of.after[t]:
+                due[b] = min(due.get(b, end), latest)
                 if self._in_window(b):
                     self.waited.append((b, latest))
-                due[b] = min(due.get(b, end), latest)
+                elif self.place[b] < self.span.start:
+                    self._no_earlier(latest, float(plan.finish_s[b]))
+        for t in self.before:
+            for lane in of.lanes[plan.device[t]]:
+                self._no_earlier(lane_due.get(lane, end), float(plan.finish_s[t]))
+
+    def _no_earlier(self, latest_s: float, soonest_s: float) -> None:
+        """Let what may begin at ``latest_s`` move no further than to what it waits for, which stays."""
+        self.most = min(self.most, self._down(latest_s - soonest_s))
 
     def _needed(self, v: int, memory: int, latest_s: float, due: dict[int, float]) -> None:
         """Note that a version has to be in a memory."""
         q = self.of.producer[v]
-        if q >= 0 and self._in_window(q):
+        if q < 0:
+            self._no_earlier(latest_s, min(float(self.of.route_s(v)[m, memory]) for m in self.of.homes[v]))
+        elif self._in_window(q):
             self.taken.append((v, memory, latest_s))
-        elif q >= 0:
+        else:
             there = latest_s - float(self.of.route_s(v)[self.of.memory[self.plan.device[q]], memory])
             due[q] = min(due.get(q, np.inf), there)
             if self.place[q] < self.span.start:
-                self.model.Add(self.earlier <= max(0, self._down(there - float(self.plan.finish_s[q]))))
+                self._no_earlier(there, float(self.plan.finish_s[q]))
 
     def _memories(self) -> set[int]:
         """Return the memories in which the tasks may run: those they are in, and where their inputs are made."""

@@ -76,6 +76,39 @@ def test_an_answer_is_as_short_as_promised(document: Any, first: int, size: int)
     assert placed(problem, answer).makespan_s <= plan.makespan_s * (1 - (LEAST - 4) / TICKS)
 
 
+def fixed(*tasks: dict[str, Any]) -> Any:
+    """Tasks of a second each, on the devices given; ``home`` is in ``b``."""
+    document = chain([dict.fromkeys(task.pop("on"), 1.0) for task in tasks])
+    for task, more in zip(document["tasks"], tasks, strict=True):
+        task.update({"reads": [], **more})
+    document["data"].append({"name": "home", "size_bytes": 2, "home": "b"})
+    return document
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        pytest.param(
+            [{"on": "b"}, {"on": "a", "after": ["t0"]}, {"on": "a", "after": ["t0"]}, {"on": "ab"}],
+            id="it waits for a task",
+        ),
+        pytest.param([{"on": "b"}, {"on": "a", "reads": ["d0"]}, {"on": "ab"}], id="its input is made"),
+        pytest.param([{"on": "a", "reads": ["home"]}, {"on": "ab"}], id="its input comes from home"),
+        pytest.param(
+            [{"on": "a"}, {"on": "b", "after": ["t0"]}, {"on": "a", "after": ["t1"]}, {"on": "b"}],
+            id="its device is held",
+        ),
+    ],
+)
+def test_what_follows_a_window_does_not_move_before_what_it_waits_for(tasks: list[dict[str, Any]]) -> None:
+    problem = instance_to_problem(fixed(*tasks))
+    plan = made(problem)
+    windows = Neighbourhoods(problem)
+    for first in range(problem.n_tasks):
+        for size in range(1, problem.n_tasks + 1):
+            assert windows.solve(plan, first, size, seed=0, work=1.0) is None, (first, size)
+
+
 def test_a_window_finds_a_better_device() -> None:
     problem = instance_to_problem(chain([{"a": 1.0, "b": 1.5}] * 2 + [{"a": 9.0, "b": 4.0}] + [{"a": 1.0, "b": 1.5}]))
     plan = place(problem, arrays(problem), heft_rule(problem)._replace(forced=np.zeros(4, np.int32)))
