@@ -143,6 +143,7 @@ class _Window:
             ends = min([due.get(t, end), *(lane_due.get(lane, end) for lane in of.lanes[d])])
             latest = self.latest[t] = ends - float(plan.finish_s[t] - plan.start_s[t])
             lane_due.update(dict.fromkeys(of.lanes[d], latest))
+            self._no_earlier(latest, 0.0)
             for v in of.inputs[t]:
                 self._needed(v, of.memory[d], latest, due)
             for b in of.after[t]:
@@ -250,10 +251,9 @@ class _Window:
 
     def _others(self) -> None:
         """Hold the lanes for the tasks before and after the window."""
-        plan, last = self.plan, 0.0
+        plan = self.plan
         for t in self.before:
             a, b = self._up(float(plan.start_s[t])), self._up(float(plan.finish_s[t]))
-            last = max(last, float(plan.finish_s[t]))
             # A task of the window may begin before it does now, as soon as its inputs are there: in any gap.
             if b > a:
                 for lane in self.of.lanes[plan.device[t]]:
@@ -265,4 +265,3 @@ class _Window:
             for lane in self.of.lanes[plan.device[t]]:
                 if lane in self.intervals and b > a:
                     self.intervals[lane].append(self.model.NewFixedSizeIntervalVar(a - self.earlier, b - a, ""))
-        self.model.Add(self.earlier <= TICKS - self._up(last))

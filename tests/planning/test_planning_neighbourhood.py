@@ -93,6 +93,7 @@ def fixed(*tasks: dict[str, Any]) -> Any:
             id="it waits for a task",
         ),
         pytest.param([{"on": "b"}, {"on": "a", "reads": ["d0"]}, {"on": "ab"}], id="its input is made"),
+        pytest.param([{"on": "a"}, {"on": "b"}], id="nothing"),
         pytest.param([{"on": "a", "reads": ["home"]}, {"on": "ab"}], id="its input comes from home"),
         pytest.param(
             [{"on": "a"}, {"on": "b", "after": ["t0"]}, {"on": "a", "after": ["t1"]}, {"on": "b"}],
