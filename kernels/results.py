@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import os
+import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,22 +25,36 @@ BLOCK_BYTES = 1 << 18
 
 
 def write_array(path: Path, array: Array) -> None:
-    """Write an array as ``.npy``, the bytes of :func:`numpy.save`; raises :class:`OSError` naming the file."""
-    array = np.ascontiguousarray(array)
-    _write_over(path, _header(array.dtype.str, array.shape), [array])
+    """Write an array as ``.npy``, the bytes of :func:`numpy.save`: dtype with field names, shape and order come back.
+
+    Raises :class:`ValueError` for arrays of Python objects, and :class:`OSError` naming the file.
+    """
+    array = np.asanyarray(array)
+    turned = array.flags.f_contiguous and not array.flags.c_contiguous
+    head = _header(array.dtype, array.shape, turned)
+    # Unlike ascontiguousarray, this leaves 0-d arrays as they are.
+    _write_over(path, head, [np.asarray(array.T if turned else array, order="C")])
 
 
 def write_behind(path: Path, arrays: Sequence[Array]) -> None:
-    """Write arrays one behind the other (along the first axis) as one ``.npy`` file."""
-    parts = [np.ascontiguousarray(a) for a in arrays]
+    """Write arrays one behind the other (along the first axis) as one ``.npy`` file, in C order.
+
+    Types that differ become one, as in :func:`numpy.concatenate`. Raises :class:`ValueError` where other axes differ.
+    """
+    dtype = _common_type(path, arrays, axis=0)
+    parts = [np.asarray(a, dtype, order="C") for a in arrays]
     shape = (sum(len(a) for a in parts), *parts[0].shape[1:])
-    _write_over(path, _header(parts[0].dtype.str, shape), parts)
+    _write_over(path, _header(dtype, shape, False), parts)
 
 
 def write_beside(path: Path, tiles: Sequence[Array]) -> None:
-    """Write matrices of equally many rows side by side as one ``.npy`` file."""
-    shape = (len(tiles[0]), sum(tile.shape[1] for tile in tiles))
-    _write_over(path, _header(tiles[0].dtype.str, shape), _joined_rows(tiles, shape))
+    """Write arrays of equally many rows side by side (along the second axis) as one ``.npy`` file, in C order.
+
+    Types that differ become one, as in :func:`numpy.concatenate`. Raises :class:`ValueError` where other axes differ.
+    """
+    dtype = _common_type(path, tiles, axis=1)
+    shape = (len(tiles[0]), sum(tile.shape[1] for tile in tiles), *tiles[0].shape[2:])
+    _write_over(path, _header(dtype, shape, False), _joined_rows(tiles, dtype, shape))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -46,12 +62,21 @@ def write_bytes(path: Path, content: bytes) -> None:
     _write_over(path, content[:16], [np.frombuffer(content, np.uint8)[16:]])
 
 
-def _joined_rows(tiles: Sequence[Array], shape: tuple[int, int]) -> Iterable[Array]:
+def _common_type(path: Path, arrays: Sequence[Array], *, axis: int) -> np.dtype[Any]:
+    """Return the type that holds all of ``arrays``, whose shapes may differ along ``axis`` only."""
+    shapes = [a.shape for a in arrays]
+    if len({(*s[:axis], *s[axis + 1 :]) for s in shapes}) != 1 or len(shapes[0]) <= axis:
+        raise ValueError(f"{path}: arrays of shapes {shapes} do not fit together along axis {axis}")
+    return arrays[0].dtype if len({a.dtype for a in arrays}) == 1 else np.result_type(*arrays)
+
+
+def _joined_rows(tiles: Sequence[Array], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Iterable[Array]:
     if len(tiles) == 1:
-        yield np.ascontiguousarray(tiles[0])
+        yield np.asarray(tiles[0], order="C")
         return
-    count = max(1, BLOCK_BYTES // max(1, shape[1] * tiles[0].itemsize))
-    block = np.empty((min(count, shape[0]), shape[1]), tiles[0].dtype)
+    row_bytes = dtype.itemsize * math.prod(shape[1:])
+    count = max(1, BLOCK_BYTES // max(1, row_bytes))
+    block = np.empty((min(count, shape[0]), *shape[1:]), dtype)
     for first in range(0, shape[0], count):
         rows = block[: min(count, shape[0] - first)]
         np.concatenate([tile[first : first + count] for tile in tiles], axis=1, out=rows)
@@ -59,10 +84,22 @@ def _joined_rows(tiles: Sequence[Array], shape: tuple[int, int]) -> Iterable[Arr
 
 
 @functools.lru_cache(maxsize=256)
-def _header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": dtype, "fortran_order": False, "shape": shape})
-    return stream.getvalue()
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...], turned: bool) -> bytes:
+    """Return the head of a ``.npy`` file in the oldest version of the format that can hold it, as NumPy does."""
+    if dtype.hasobject:
+        raise ValueError(f"arrays of {dtype} hold Python objects, which no result file keeps; write plain numbers")
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": turned, "shape": shape}
+    for write in (np.lib.format.write_array_header_1_0, np.lib.format.write_array_header_2_0):
+        stream = io.BytesIO()
+        try:
+            write(stream, facts)
+            return stream.getvalue()
+        except ValueError:
+            """Too long for the first version, or field names that are not Latin."""
+    text = repr(facts).encode()
+    fill = -(len(text) + 13) % np.lib.format.ARRAY_ALIGN
+    text += b" " * fill + b"\n"
+    return bytes(np.lib.format.magic(3, 0)) + struct.pack("<I", len(text)) + text
 
 
 def _write_over(path: Path, head: bytes, parts: Iterable[Array]) -> None:
@@ -75,7 +112,8 @@ def _write_over(path: Path, head: bytes, parts: Iterable[Array]) -> None:
                 _put(file, bytes(len(head)), 0)
             at = len(head)
             for part in parts:
-                at = _put(file, part.reshape(-1).view(np.uint8), at)
+                if part.nbytes:
+                    at = _put(file, part.reshape(-1).view(np.uint8), at)
             if at < before:
                 os.ftruncate(file, at)
             _put(file, head, 0)
