@@ -13,16 +13,16 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
-from pathlib import Path
 from statistics import median
 
 import numpy as np
-from planner import entries
+from arguments import Parser, among, folder_to_read, number, run_program, whole
+from planner import entries, files
 
 from heterotask_core.errors import InfeasiblePlanError
 from heterotask_core.planning.base import Budget
 from heterotask_core.planning.problem import Problem
-from heterotask_core.planning.registry import planner
+from heterotask_core.planning.registry import PLANNERS, planner
 from heterotask_core.planning.schedule import Schedule
 from heterotask_core.program import buffers
 from heterotask_core.program.buffers import Slot, pack, peak_live
@@ -111,18 +111,19 @@ def losses(problem: Problem, slots: list[Slot]) -> dict[int, tuple[int, int]]:
 
 def main() -> None:
     """Print a line an instance."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--planner", default="peft")
-    parser.add_argument("--evaluations", type=int, default=0)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=folder_to_read)
+    parser.add_argument("--planner", type=among(PLANNERS), default="peft")
+    parser.add_argument("--evaluations", type=whole(0), default=0)
     parser.add_argument("--match", default="*.json*")
-    parser.add_argument("--limit", type=float, default=1.0)
+    parser.add_argument("--limit", type=number(), default=1.0)
     options = parser.parse_args()
+    paths = files(options.folder, options.match)
     print(
         f"{'instance':45} {'slots':>7} {'live MiB':>9} {'loss %':>7} {'worst %':>8} {'first fit %':>11} {'pack s':>7}"
     )
     all_losses = []
-    for entry in entries(options.folder, options.match, ()):
+    for entry in entries(paths):
         problem = entry.problem
         try:
             schedule = planner(options.planner).plan(problem, budget=Budget(evaluations=options.evaluations))
@@ -144,8 +145,10 @@ def main() -> None:
         all_losses.append(loss)
         figures = f"{live / 2**20:9.1f} {loss:7.2f} {worst:8.2f} {naive:11.2f} {spent_s:7.2f}"
         print(f"{problem.name:45} {len(slots):7} {figures}", flush=True)
+    if not all_losses:
+        raise InfeasiblePlanError("no instance could be planned; the table says why")
     print(f"{len(all_losses)} plans: loss median {median(all_losses):.2f} %, largest {max(all_losses):.2f} %")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

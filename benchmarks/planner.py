@@ -30,13 +30,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from arguments import (
+    Parser,
+    among,
+    file_to_read,
+    folder_to_read,
+    folder_to_write,
+    listed,
+    number,
+    run_program,
+    whole,
+)
 from planner_tiles import cholesky, is_cholesky
 
 from heterotask_core.errors import InfeasiblePlanError, InstanceError, MissingExtraError
@@ -99,19 +110,35 @@ def kind_of(name: str) -> str:
     return "paper" if name.endswith("-paper") else family
 
 
+def told(problem: Problem, *keys: str) -> dict[str, Any]:
+    """Return the object at these keys of a file's ``meta``, which may hold anything; empty without one."""
+    found: Any = problem.meta
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def makespans_s(problem: Problem, how: str) -> dict[str, float]:
+    """Return StarPU's makespans in seconds by scheduler as the file says them; ``how``: ``nocost``, ``default`` …"""
+    return {name: s for name, s in told(problem, "starpu_makespan_s", how).items() if _is_time(s)}
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
 def references(problem: Problem) -> dict[str, float]:
     """Return what the file itself says: StarPU's best without overheads, its ``dmdas``, the proven optimum."""
     found: dict[str, float] = {}
-    starpu = problem.meta.get("starpu_makespan_s", {})
-    nocost = starpu.get("nocost", {})
+    nocost = makespans_s(problem, "nocost")
     if nocost:
         found["starpu"] = min(nocost.values())
-    dmdas = nocost.get("dmdas", starpu.get("default", {}).get("dmdas"))
+    dmdas = nocost.get("dmdas", makespans_s(problem, "default").get("dmdas"))
     if dmdas is not None:
         found["dmdas"] = dmdas
     for key in ("cpsat", "optimal"):
-        solved = problem.meta.get(key, {})
-        if solved.get("status") == "OPTIMAL":
+        solved = told(problem, key)
+        if solved.get("status") == "OPTIMAL" and _is_time(solved.get("makespan")):
             found["optimum"] = solved["makespan"]
     return found
 
@@ -125,7 +152,30 @@ def read_sorted(path: Path) -> tuple[Problem, dict[str, Any] | None]:
         if "stand in program order" not in str(fault):
             raise InstanceError(f"{path}: {fault}") from None
     ordered = sort_tasks(document)
-    return instance_to_problem(ordered), ordered
+    return _problem(path, ordered), ordered
+
+
+def _problem(path: Path, document: Any) -> Problem:
+    try:
+        return instance_to_problem(document)
+    except InstanceError as fault:
+        raise InstanceError(f"{path}: {fault}") from None
+
+
+def files(folder: Path, match: str, wanted: Sequence[str] = ()) -> list[Path]:
+    """Return the folder's files that are named like these, of these classes; :class:`InstanceError` without any."""
+    try:
+        named = sorted(path for path in folder.glob(match) if path.is_file())
+    except (ValueError, NotImplementedError):
+        raise InstanceError(f"{match!r} is no pattern of file names; write one such as 'random-*.json*'") from None
+    if not named:
+        raise InstanceError(f"{folder} has no file {match}; name a folder of instances, or other files with --match")
+    kinds = {path: kind_of(path.name.removesuffix(".gz").removesuffix(".json")) for path in named}
+    for begin in wanted:
+        if not any(kind.startswith(begin) for kind in kinds.values()):
+            there = ", ".join(sorted(set(kinds.values())))
+            raise InstanceError(f"{folder} has no class that begins with {begin!r}; there are {there}")
+    return [path for path, kind in kinds.items() if not wanted or kind.startswith(tuple(wanted))]
 
 
 class Entry(NamedTuple):
@@ -139,28 +189,38 @@ class Entry(NamedTuple):
     """:func:`references`"""
 
 
-def entries(folder: Path, match: str, wanted: tuple[str, ...]) -> Iterator[Entry]:
-    """Yield the instances of the folder's files, named like these; what cannot be read is told and left out."""
-    for path in sorted(folder.glob(match)):
+def entries(paths: Sequence[Path]) -> Iterator[Entry]:
+    """Yield the instances of files; what cannot be read is told and left out, :class:`InstanceError` if all are."""
+    left_out = 0
+    for path in paths:
         name = path.name.removesuffix(".gz").removesuffix(".json")
-        if wanted and not kind_of(name).startswith(wanted):
-            continue
         try:
             problem, ordered = read_sorted(path)
         except InstanceError as error:
             print(f"left out: {error}", file=sys.stderr)
+            left_out += 1
             continue
         yield Entry(path if ordered is None else None, ordered, replace(problem, name=name), references(problem))
+    if left_out == len(paths):
+        raise InstanceError("no file holds an instance; name others with --match")
 
 
-def larger(folder: Path, match: str, tiles: Iterable[int]) -> Iterator[Entry]:
-    """Yield factorisations of so many tiles for every platform of the folder, compared with simulated policies."""
+def larger(paths: Sequence[Path], tiles: Iterable[int]) -> Iterator[Entry]:
+    """Yield factorisations of so many tiles for every platform of the files, compared with simulated policies.
+
+    What cannot be read is told and left out; :class:`InstanceError` where no file has a factorisation.
+    """
     done = set()
-    for path in sorted(folder.glob(match)):
-        document = load_json(path)
-        family = document["name"].partition("-nb")[0]
+    for path in paths:
+        try:
+            document = load_json(path)
+            name = _problem(path, document).name
+        except InstanceError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        family = name.partition("-nb")[0]
         # One without a limit to its memory: a larger matrix would not fit into it.
-        if family in done or "-mem" in document["name"] or not is_cholesky(document):
+        if family in done or "-mem" in name or not is_cholesky(document):
             continue
         done.add(family)
         for n in tiles:
@@ -169,6 +229,10 @@ def larger(folder: Path, match: str, tiles: Iterable[int]) -> Iterator[Entry]:
             known = {name: simulate_policy(problem, name).makespan_s for name in SIMULATED}
             best = {"starpu": min(known.values()), "dmdas": known["dmdas"]}
             yield Entry(None, larger_one, problem, best)
+    if not done:
+        raise InstanceError(
+            "no file holds a Cholesky factorisation without memory limit, from which --tiles makes others"
+        )
 
 
 def entrants(
@@ -209,7 +273,8 @@ def run(path: Path, problem: Problem, name: str, by: Planner, budget: Budget, ch
             write_plan(plan, problem, schedule)
             judged = subprocess.run([sys.executable, checker, path, plan], capture_output=True, text=True)
         if judged.returncode:
-            row["fault"] = (judged.stdout + judged.stderr).strip().splitlines()[0]
+            said = (judged.stdout + judged.stderr).strip().splitlines()
+            row["fault"] = said[0] if said else f"the checker ended with exit code {judged.returncode}"
     return row
 
 
@@ -324,7 +389,10 @@ def bound_lines(found: pl.DataFrame) -> Iterable[str]:
 def limits(problem: Problem, budget: Budget) -> str:
     """Return the line that says by what share each change of the problem would shorten the portfolio's plan."""
     by = PortfolioPlanner(exact=False)
-    schedule = by.plan(problem, budget=budget)
+    try:
+        schedule = by.plan(problem, budget=budget)
+    except InfeasiblePlanError as error:
+        return f"{problem.name:48} {error}"
     gained = {g.what: g.gain for g in gains(problem, schedule, by, budget)}
     shares = "".join(_figure(100 * gained[what] if what in gained else None, "20.1f") for what in CHANGES)
     return f"{problem.name:48} {schedule.makespan_s:12.6g} {schedule.lower_bound_s:12.6g}{shares}"
@@ -358,31 +426,45 @@ def warm_up(names: Iterable[str]) -> None:
                 continue
 
 
-def main() -> None:
-    """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("HETEROTASK_INSTANCES"))
-    parser.add_argument("--planners", default=",".join(PLANNERS), help="comma-separated names")
-    parser.add_argument("--time-budget", type=float, help="seconds a plan")
-    parser.add_argument("--long-budget", type=float, help="seconds a plan of nb>=30 (default 6 × --time-budget)")
-    parser.add_argument("--evaluations", type=int, help="search budget a plan (default 200 without --time-budget)")
-    parser.add_argument("--seeds", type=int, default=3)
+def arguments() -> argparse.Namespace:
+    """Return the command line's."""
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = os.environ.get("HETEROTASK_INSTANCES") or None
+    parser.add_argument("folder", type=folder_to_read, nargs="?", default=default)
+    parser.add_argument("--planners", type=listed(among(PLANNERS)), help="comma-separated names (default: all)")
+    parser.add_argument("--time-budget", type=number(), help="seconds a plan")
+    parser.add_argument("--long-budget", type=number(), help="seconds a plan of nb>=30 (default 6 × --time-budget)")
+    parser.add_argument("--evaluations", type=whole(0), help="search budget a plan (default 200 without --time-budget)")
+    parser.add_argument("--seeds", type=whole(), default=3)
     parser.add_argument("--match", default="*.json*", help="which files of the folder")
-    parser.add_argument("--classes", default="", help="comma-separated beginnings of classes, e.g. random,starpu nb=20")
-    parser.add_argument("--tiles", default="", help="comma-separated sizes of factorisations, instead of the files")
+    parser.add_argument(
+        "--classes",
+        type=listed(str),
+        default=[],
+        help="comma-separated beginnings of classes, e.g. random,starpu nb=20",
+    )
+    parser.add_argument(
+        "--tiles", type=listed(whole()), help="comma-separated sizes of factorisations, instead of the files"
+    )
     parser.add_argument("--cpsat", action="store_true", help="use CP-SAT, alone and in the portfolio")
     parser.add_argument("--whatif", action="store_true", help="print what limits each instance, and nothing else")
-    parser.add_argument("--out", type=Path, help="folder for the tables")
-    parser.add_argument("--checker", type=Path, help="program that judges a plan")
+    parser.add_argument("--out", type=folder_to_write, help="folder for the tables")
+    parser.add_argument("--checker", type=file_to_read, help="program that judges a plan")
     options = parser.parse_args()
     if options.folder is None:
         parser.error("name a folder of instances, or set HETEROTASK_INSTANCES")
+    if options.planners == ["cpsat"] and not options.cpsat:
+        parser.error("--planners cpsat leaves nothing without --cpsat")
     if options.evaluations is None and options.time_budget is None:
         options.evaluations = 200
-    names = [n for n in options.planners.split(",") if n]
-    for name in names:
-        planner(name)
-    wanted = tuple(c for c in options.classes.split(",") if c)
+    return options
+
+
+def main() -> None:
+    """Run the benchmark."""
+    options = arguments()
+    paths = files(options.folder, options.match, options.classes)
+    names = options.planners or PLANNERS
     warm_up(names)
     rows: list[dict[str, Any]] = []
     known: dict[str, dict[str, float]] = {}
@@ -390,10 +472,7 @@ def main() -> None:
     if options.whatif:
         head = "".join(f"{what + ' %':>20}" for what in CHANGES)
         print(f"{'instance':48} {'makespan_s':>12} {'bound_s':>12}{head}")
-    folder = Path(options.folder)
-    tiles = [int(n) for n in options.tiles.split(",") if n]
-    found_entries = larger(folder, options.match, tiles) if tiles else entries(folder, options.match, wanted)
-    for entry in found_entries:
+    for entry in larger(paths, options.tiles) if options.tiles else entries(paths):
         problem, name = entry.problem, entry.problem.name
         kind = kind_of(name)
         time_s = options.time_budget
@@ -438,4 +517,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -9,8 +9,8 @@ KERNELS = {"POTRF", "TRSM", "SYRK", "GEMM"}
 
 def is_cholesky(document: Any) -> bool:
     """Return whether an instance is a tiled Cholesky factorisation whose tiles are all of one size."""
-    sizes = {d["size_bytes"] for d in document["data"]}
-    return set(document["kernels"]) == KERNELS and len(sizes) == 1
+    sizes = {d["size_bytes"] for d in document.get("data", [])}
+    return set(document.get("kernels", {})) == KERNELS and len(sizes) == 1
 
 
 def cholesky(document: Any, tiles: int, *, name: str) -> Any:

@@ -1,0 +1,123 @@
+"""Programs in benchmarks/ refuse what they cannot use in one line, before they measure or write anything."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+# The package, before a folder with a program of that name is on the path.
+import calibration  # noqa: F401
+
+ROOT = Path(__file__).parents[1]
+
+
+def refused(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: str | Path
+) -> str:
+    """Return the line that a program ends with, exit code 2; ``program``: a module's name, in a folder or not."""
+    folder, _, name = program.rpartition("/")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    if folder:
+        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
+    shared, module = importlib.import_module("arguments"), importlib.import_module(name)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, given)])
+    with pytest.raises(SystemExit) as end:
+        shared.run_program(module.main)
+    printed = capsys.readouterr()
+    assert end.value.code == 2, printed
+    lines = [line for line in printed.err.splitlines() if not line.startswith("left out: ")]
+    assert len(lines) == 1, printed.err
+    assert lines[0].startswith(f"{name}.py: ")
+    return lines[0]
+
+
+@pytest.fixture
+def instances(tmp_path: Path) -> Path:
+    """A folder of one file that is no instance."""
+    folder = tmp_path / "instances"
+    folder.mkdir()
+    (folder / "random-1.json").write_text("{}")
+    return folder
+
+
+FOLDERS = {
+    "empty": (("EMPTY",), "has no file *.json*"),
+    "missing": (("MISSING",), "is not there; name a folder"),
+    "no instance": (("FOLDER",), "no file holds an instance"),
+    "match": (("FOLDER", "--match", "wf-*"), "has no file wf-*"),
+    "pattern": (("FOLDER", "--match", ""), "'' is no pattern"),
+    "evaluations": (("FOLDER", "--evaluations", "-1"), "--evaluations: -1 is less than 0"),
+}
+PLANNER = {
+    "classes": (("FOLDER", "--classes", "wf"), "no class that begins with 'wf'; there are random"),
+    "no planner": (("FOLDER", "--planners", ""), "--planners: '' names nothing"),
+    "planners": (("FOLDER", "--planners", "nope"), "--planners: 'nope' is unknown; there are portfolio"),
+    "only CP-SAT": (("FOLDER", "--planners", "cpsat"), "leaves nothing without --cpsat"),
+    "tiles": (("FOLDER", "--tiles", "4,x"), "--tiles: 'x' is not a whole number"),
+    "nothing to enlarge": (("FOLDER", "--tiles", "4"), "no file holds a Cholesky factorisation"),
+    "seeds": (("FOLDER", "--seeds", "0"), "--seeds: 0 is less than 1"),
+    "time": (("FOLDER", "--time-budget", "-1"), "--time-budget: -1 must be 0 or more"),
+    "no time": (("FOLDER", "--time-budget", "nan"), "--time-budget: 'nan' is not a finite number"),
+    "checker": (("FOLDER", "--checker", "MISSING"), "there is no such file"),
+    "a file for a folder": (("FOLDER", "--out", "FILE"), "is a file, not a folder"),
+    "a file in a file": (("FOLDER", "--out", "FILE/x"), "is a file, not a folder"),
+    "no place": (("FOLDER", "--out", "/proc/x"), "/proc cannot be written into"),
+}
+BUFFERS = {
+    "planner": (("FOLDER", "--planner", "nope"), "--planner: 'nope' is unknown"),
+    "limit": (("FOLDER", "--limit", "-1"), "--limit: -1 must be 0 or more"),
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "told"),
+    [
+        pytest.param(program, *case, id=f"{program} {what}")
+        for program, cases in {"planner": FOLDERS | PLANNER, "buffers": FOLDERS | BUFFERS}.items()
+        for what, case in cases.items()
+    ],
+)
+def test_folders_of_instances(
+    program: str,
+    given: tuple[str, ...],
+    told: str,
+    instances: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("HETEROTASK_INSTANCES", raising=False)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    names = {"FOLDER": "instances", "EMPTY": "empty", "MISSING": "missing"}
+    before = sorted(tmp_path.rglob("*"))
+    words = [names.get(word, word.replace("FILE", "file")) for word in given]
+    assert told in refused(program, monkeypatch, capsys, *words)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_file_says_of_starpu_may_be_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    planner = importlib.import_module("planner")
+    instance = importlib.import_module("heterotask_core.planning.instance")
+    document = {
+        "format": "heterotask-instance/1",
+        "memories": [{"name": "m", "node": "n"}],
+        "devices": [{"name": "d", "kind": "cpu", "memory": "m"}],
+        "kernels": {"k": {"seconds": {"cpu": 1.0}}},
+        "tasks": [{"name": "t", "kernel": "k"}],
+    }
+    for meta, found in (
+        ({"starpu_makespan_s": [1.0], "optimal": "yes"}, {}),
+        ({"starpu_makespan_s": {"nocost": {"lws": "1", "dmda": 0}}, "cpsat": {"status": "OPTIMAL"}}, {}),
+        ({"starpu_makespan_s": {"nocost": {"dmdas": 2.0, "lws": 1.5}}}, {"starpu": 1.5, "dmdas": 2.0}),
+        ({"starpu_makespan_s": {"default": {"dmdas": 3.0}}}, {"dmdas": 3.0}),
+        ({"optimal": {"status": "OPTIMAL", "makespan": 4.0}}, {"optimum": 4.0}),
+    ):
+        problem = instance.instance_to_problem(json.loads(json.dumps(document | {"meta": meta})))
+        assert planner.references(problem) == found
