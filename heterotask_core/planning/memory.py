@@ -157,12 +157,19 @@ def fault_text(problem: Problem, schedule: Schedule, walked: Walked) -> str:
 
 
 def peak_bytes(buffers: Buffers, memory: int) -> tuple[int, int]:
-    """Return (peak of live bytes, highest byte used) of one memory's buffers; the difference is packing loss."""
-    mine = buffers.memory == memory
-    size, end = buffers.size_bytes[mine], (buffers.offset_bytes + buffers.size_bytes)[mine]
-    # A buffer that ends when another starts has left; one that takes over bytes counts once.
-    times = np.concatenate([buffers.free_s[mine], buffers.alloc_s[mine]])
+    """Return (peak of live bytes, highest byte used) of one memory's buffers; the difference is packing loss.
+
+    Buffers on the same bytes at the same time, as an update in place and what it updates are, count once.
+    """
+    mine = np.flatnonzero((buffers.memory == memory) & (buffers.size_bytes > 0))
+    mine = mine[np.lexsort((buffers.free_s[mine], buffers.alloc_s[mine], buffers.offset_bytes[mine]))]
+    offset, size = buffers.offset_bytes[mine], buffers.size_bytes[mine]
+    alloc_s, free_s = buffers.alloc_s[mine], buffers.free_s[mine].copy()
+    # What is taken over has left when the next one on its bytes starts.
+    same = offset[:-1] == offset[1:]
+    free_s[:-1][same] = np.minimum(free_s[:-1], alloc_s[1:])[same]
+    # A buffer that ends when another starts has left.
+    times = np.concatenate([free_s, alloc_s])
     change = np.concatenate([-size, size])
-    order = np.lexsort((np.repeat([0, 1], len(size)), times))
-    live: I64 = np.cumsum(change[order])
-    return int(live.max(initial=0)), int(end.max(initial=0))
+    live: I64 = np.cumsum(change[np.lexsort((np.repeat([0, 1], len(size)), times))])
+    return int(live.max(initial=0)), int((offset + size).max(initial=0))

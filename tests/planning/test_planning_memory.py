@@ -20,6 +20,7 @@ from heterotask_core.planning.memory import peak_bytes
 from heterotask_core.planning.memory_search import refine
 from heterotask_core.planning.plan_file import plan_to_json
 from heterotask_core.planning.problem import Problem
+from heterotask_core.planning.registry import PLANNERS, planner
 from heterotask_core.planning.schedule import Buffers, Schedule
 
 SLACK = 1e-9
@@ -134,3 +135,48 @@ def test_peak_counts_live_bytes_and_the_highest_byte() -> None:
         free_s=np.array([1.0, 2.0, 9.0]),
     )
     assert peak_bytes(buffers, 0) == (5, 10)
+
+
+def test_an_update_in_place_counts_once_in_the_peak() -> None:
+    """Versions 0, 1 and 2 of one item follow each other on the same bytes, beside an item without bytes."""
+    buffers = Buffers(
+        memory=np.zeros(5, np.int32),
+        version=np.array([0, 3, 1, 2, 4], np.int32),
+        offset_bytes=np.array([0, 0, 0, 0, 4]),
+        size_bytes=np.array([4, 0, 4, 4, 3]),
+        alloc_s=np.array([0.0, 0.5, 1.0, 2.0, 2.5]),
+        free_s=np.array([2.0, 9.0, 3.0, 3.0, 4.0]),
+    )
+    assert peak_bytes(buffers, 0) == (7, 7)
+
+
+def bytes_in_use(b: Buffers, memory: int) -> int:
+    """The most bytes that buffers of a memory cover at one time: a byte that two of them share counts once."""
+    mine = [i for i in range(len(b.version)) if b.memory[i] == memory]
+    return max(
+        len({x for i in mine if b.alloc_s[i] <= at < b.free_s[i] for x in range(*_span(b, i))})
+        for at in b.alloc_s[mine].tolist()
+    )
+
+
+def _span(b: Buffers, i: int) -> tuple[int, int]:
+    return int(b.offset_bytes[i]), int(b.offset_bytes[i] + b.size_bytes[i])
+
+
+@settings(max_examples=60, deadline=None)
+@given(document=instances(max_tasks=14), name=st.sampled_from(PLANNERS), data=st.data())
+def test_the_peak_of_every_planner_is_what_lies_there_and_within_the_capacity(
+    document: Any, name: str, data: st.DataObject
+) -> None:
+    for memory in document["memories"]:
+        if "cuda" in memory["name"]:
+            memory["capacity_bytes"] = data.draw(st.integers(20, 120))
+    problem = instance_to_problem(document)
+    try:
+        schedule = planner(name).plan(problem, budget=Budget(evaluations=20))
+    except InfeasiblePlanError:
+        return
+    for memory in np.unique(schedule.buffers.memory).tolist():
+        live, end = peak_bytes(schedule.buffers, memory)
+        assert live == bytes_in_use(schedule.buffers, memory)
+        assert live <= end <= problem.memory_capacity_bytes[memory]
