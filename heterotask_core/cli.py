@@ -31,6 +31,7 @@ app = typer.Typer(
     name="heterotask",
     help="Plan task graphs offline for CPU+GPU nodes, execute them under MPI, calibrate the plan.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     add_completion=False,
 )

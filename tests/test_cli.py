@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from heterotask_core import cli
 from heterotask_core.errors import StoreError
@@ -172,6 +173,19 @@ def test_every_command_has_help_and_takes_json(heterotask):
         code, out, err = heterotask(command, "--help")
         assert (code, err) == (0, "")
         assert "--json" in out, command
+
+
+def test_h_is_help_everywhere(heterotask, capsys):
+    assert heterotask("-h")[0] == 0
+    group = typer.main.get_command(cli.app)
+    assert {"plan", "profile", "whatif", "calibrate", "deploy", "wf"} <= {*group.commands}
+    for argv in (*([name] for name in group.commands), ["instance", "export"], ["instance", "sort"]):
+        said = []
+        for option in ("-h", "--help"):
+            assert group.main([*argv, option], prog_name="heterotask", standalone_mode=False) == 0
+            said.append(capsys.readouterr().out)
+        assert said[0] == said[1]
+        assert "Usage: heterotask" in said[0]
 
 
 def test_json_is_one_document(heterotask, tmp_path):
