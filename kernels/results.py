@@ -7,10 +7,12 @@ written cannot be mistaken for a result: its first bytes are zero until all othe
 
 from __future__ import annotations
 
+import errno
 import functools
 import io
 import math
 import os
+import stat
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -105,9 +107,13 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...], turned: bool) -> bytes
 def _write_over(path: Path, head: bytes, parts: Iterable[Array]) -> None:
     """Write ``head`` and contiguous arrays; ``head`` last."""
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        # Without O_NONBLOCK this would wait for whoever reads a FIFO that stands there.
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)
         try:
-            before = os.fstat(file).st_size
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.ENXIO, "No such file")
+            before = found.st_size
             if before:
                 _put(file, bytes(len(head)), 0)
             at = len(head)
@@ -120,6 +126,9 @@ def _write_over(path: Path, head: bytes, parts: Iterable[Array]) -> None:
         finally:
             os.close(file)
     except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EISDIR):
+            reason = "something that is no file stands in the result's place; remove it"
+            raise OSError(error.errno, reason, os.fspath(path)) from None
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
