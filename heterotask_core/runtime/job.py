@@ -24,7 +24,8 @@ from heterotask_core.runtime.context import JobSpec, counters_file, describe_dev
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import MpiJob, make_folder
-from heterotask_core.runtime.partial import keep_partial
+from heterotask_core.runtime.outputs import Outputs
+from heterotask_core.runtime.partial import drop_partial, keep_partial
 
 STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
@@ -73,7 +74,8 @@ def execute(
     With ``warm_up`` it is run once more before, and that pass is not in the result. Without it, host variants
     that declare ``warm_up`` have been called once before the start barrier.
     Result files go to ``output_dir``; with several hosts that must be a folder that all of them share. When the run
-    fails, what the ranks printed and the times measured so far are there as well (see partial.py).
+    fails, what the ranks printed and the times measured so far are there as well (see partial.py), until the next run
+    there starts.
     ``progress(done, total)`` counts ops on lanes over all passes and is called from this thread. Of emulated devices
     all times are logical: ``emulation`` says what every op takes in each of the ``repeats`` runs (default: as planned).
     ``dilate``, if not 0, makes them wait until the host's clock has gone so many seconds for a logical one.
@@ -82,7 +84,8 @@ def execute(
 
     Raises:
         ProgramError: the program was made for another platform.
-        LaunchError: the job did not start (mpiexec missing, devices of a kind that cannot be executed).
+        LaunchError: the job did not start (mpiexec missing, devices of a kind that cannot be executed, something else
+            than a file in the place of a result).
         ArenaTooSmallError: the arenas do not fit into the host's shared memory.
         ExecutionError: a task or a rank failed, nothing moved any more, or ``timeout_s`` passed.
     """
@@ -91,7 +94,7 @@ def execute(
     hosts = [host_of[role.node] for role in program.ranks]
     if launcher is None:
         launcher = choose_launcher(hosts=hosts)
-    output_dir.mkdir(parents=True, exist_ok=True)
+    outputs = Outputs.of(program, output_dir)
     token = f"heterotask-{uuid.uuid4().hex[:12]}"
     nodes = list(dict.fromkeys(role.node for role in program.ranks))
     passes = repeats + warm_up
@@ -110,6 +113,7 @@ def execute(
     try:
         save_program(program, folder)
         spec.save(folder)
+        outputs.save(folder)
         if emulation is not None:
             write_times(folder, program, emulation.padded(passes))
         for node in nodes:
@@ -117,6 +121,7 @@ def execute(
     except OSError as error:
         remove_job(folder)
         raise LaunchError(f"cannot write the job to {folder}: {error}; free space there, or set TMPDIR") from error
+    drop_partial(output_dir)
     start_s = time.monotonic()
     try:
         job = MpiJob(folder, ranks=program.ranks, hosts=hosts, launcher=launcher)

@@ -24,8 +24,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
 from heterotask_core.emulation import OpTimes, is_emulated, write_times
 from heterotask_core.errors import ArenaTooSmallError, ExecutionError, LaunchError, ProgramError
 from heterotask_core.platform.model import Platform
@@ -38,7 +36,8 @@ from heterotask_core.runtime.job import RunResult
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import LOADING_S, End, MpiJob, make_folder
-from heterotask_core.runtime.partial import PARTIAL_FILE, with_room
+from heterotask_core.runtime.outputs import Outputs
+from heterotask_core.runtime.partial import drop_partial, keep_times
 from heterotask_core.runtime.serve import SOCKET_FILE, Outcome, SessionSpec, State
 from heterotask_core.runtime.times import read_times
 from heterotask_core.runtime.wire import Message, program_message, receive, send
@@ -126,14 +125,15 @@ class Session:
         """
         called_s = time.monotonic()
         self._check(program)
-        output_dir.mkdir(parents=True, exist_ok=True)
+        outputs = Outputs.of(program, output_dir)
         passes = repeats + warm_up
         emulated = is_emulated(program.device_kinds)
         times = (emulation or OpTimes.planned(program, runs=repeats)).padded(passes) if emulated else None
         for attempt in range(2):
             self._prepare(program)
+            drop_partial(output_dir)
             try:
-                reply = self._hand_over(program, output_dir, passes, times, dilate, verify, progress, timeout_s)
+                reply = self._hand_over(program, outputs, passes, times, dilate, verify, progress, timeout_s)
             except _IdleError:
                 self._restart(_IDLE)
                 if attempt == 0:
@@ -294,7 +294,7 @@ class Session:
     def _hand_over(
         self,
         program: Program,
-        output_dir: Path,
+        outputs: Outputs,
         passes: int,
         times: OpTimes | None,
         dilate: float,
@@ -315,7 +315,7 @@ class Session:
             Counters(counters_file(files, program, node), len(program.lane_names), create=True)
         if times is not None:
             write_times(files, program, times)
-        head = {"output_dir": str(output_dir.resolve()), "repeats": passes, "verify": verify, "dilate": dilate}
+        head = {"output_dir": str(outputs.folder), "repeats": passes, "verify": verify, "dilate": dilate}
         try:
             send(self._connection, program_message(program, **head, files=str(files)))
         except ConnectionError:
@@ -342,22 +342,14 @@ class Session:
         except _IdleError:
             raise
         except ExecutionError:
-            self._keep(files, program, passes, output_dir)
+            keep_times(outputs, *read_times(files, len(program.ranks), passes, program.n_ops))
             raise
         if reply.head["failures"]:
-            self._keep(files, program, passes, output_dir)
+            keep_times(outputs, *read_times(files, len(program.ranks), passes, program.n_ops))
         shutil.rmtree(files, ignore_errors=True)
         if progress is not None and shown != total and not reply.head["failures"]:
             progress(total, total)
         return reply
-
-    def _keep(self, files: Path, program: Program, passes: int, output_dir: Path) -> None:
-        """Keep the times of a failed run, as ``execute`` does."""
-        start_s, finish_s = read_times(files, len(program.ranks), passes, program.n_ops)
-        done = np.isfinite(finish_s)
-        start_s, finish_s = np.where(done, start_s, np.inf), np.where(done, finish_s, np.inf)
-        path = output_dir / PARTIAL_FILE
-        with_room(output_dir, lambda: np.savez_compressed(path, start_s=start_s, finish_s=finish_s))
 
     def _until_reply(self, until: set[State], look: Callable[[], None] | None) -> Message:
         """Follow the job's states until it answers, or has one of ``until``; raises what went wrong meanwhile."""

@@ -144,6 +144,8 @@ def chain(kernel: Kernel) -> Builder:
     x, there, y, back, z = b.slot("n0"), b.slot("n1", 0), b.slot("n1"), b.slot("n0", 1), b.slot("n0")
     first = b.task("c0", FILL, {"output": x}, params={"value": 3})
     params = {} if kernel is TWICE else {"started": {"output": "started"}}
+    if kernel in (k.FILLS_DISK, k.NEARLY_FILLS_DISK):
+        params["result"] = {"output": "result.bin"}
     bad = b.task("c1", kernel, {"input": there, "output": y}, [b.transfer(x, there, [first])], params=params)
     last = b.task("c0", TWICE, {"input": back, "output": z}, [b.transfer(y, back, [bad])])
     b.task("c0", STORE, {"input": z}, [last], params={"path": {"output": "sum.npy"}})

@@ -69,17 +69,17 @@ def wrong_shape(input, output, started):
     output[:] = np.zeros(output.size + 1)
 
 
-def fills_disk(input, output, started):
+def fills_disk(input, output, started, result):
     _begin(started, output)
-    (started.parent / "result.bin").write_bytes(bytes(64 << 20))
+    result.write_bytes(bytes(64 << 20))
 
 
-def nearly_fills_disk(input, output, started):
+def nearly_fills_disk(input, output, started, result):
     """Succeed, and leave room for the small result, but none for the trace."""
     _begin(started, output)
     output[:] = input
     stat = os.statvfs(started.parent)
-    (started.parent / "result.bin").write_bytes(bytes((stat.f_bavail - 3) * stat.f_frsize))
+    result.write_bytes(bytes((stat.f_bavail - 3) * stat.f_frsize))
 
 
 FAILING = {

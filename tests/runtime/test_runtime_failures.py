@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import subprocess
@@ -17,7 +16,6 @@ from failure_cases import CASES, launcher_files, run_case
 
 from heterotask_core.program.model import RankRole
 from heterotask_core.runtime import failure
-from heterotask_core.runtime.partial import with_room
 from heterotask_core.runtime.watch import RankWatch
 
 QUICK = ("crashes", "agent_stopped", "caller_killed", "trace_fills_disk")
@@ -75,16 +73,3 @@ def test_signal_that_ended_a_rank_is_seen_before_its_launcher_collects_it(tmp_pa
     child.communicate()
     message = failure.died(RANKS, watch.first_dead, [], tmp_path, "", watch.signals)
     assert message.startswith("rank 1 (device 'c0', node 'n0') was ended by signal 9 (Killed); the job was ended")
-
-
-def test_full_disk_gives_up_results_for_what_is_left_of_the_run(tmp_path):
-    (tmp_path / "large").write_bytes(bytes(1000))
-    (tmp_path / "small").write_bytes(bytes(10))
-    (tmp_path / "manifest.json").write_bytes(bytes(5000))
-
-    def write():
-        if (tmp_path / "large").exists():
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with_room(tmp_path, write)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["manifest.json", "small"]
