@@ -29,6 +29,7 @@ from pathlib import Path
 
 from build import install
 from cases import DEVICES, OURS, SIZES, Case, WrongResultError, parse_nodes
+from checks import devices_of_both, run_case_program, shared
 from layer import StarPuError
 from rows import PLAIN, Rows, lost, overview, table
 
@@ -101,21 +102,23 @@ def _say(line: str) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = shared.Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--apps", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--sizes", nargs="+", default=["small", "large"], choices=["small", "large"])
-    parser.add_argument("--devices", nargs="+", default=list(DEVICES))
-    parser.add_argument("--rounds", type=int, help=f"jobs of each kind and side ({ROUNDS}; 3 with --quick)")
-    parser.add_argument("--time-limit", type=float, metavar="MIN", help="for all cases together")
+    parser.add_argument("--devices", nargs="+", type=devices_of_both, default=list(DEVICES))
+    parser.add_argument("--rounds", type=shared.whole(), help=f"jobs of each kind and side ({ROUNDS}; 3 with --quick)")
+    parser.add_argument("--time-limit", type=shared.number(positive=True), metavar="MIN", help="for all cases together")
     parser.add_argument(
-        "--tune", type=int, help=f"measured runs of our calibration and of the tuning ({TUNING}; --quick: 0)"
+        "--tune",
+        type=shared.whole(0),
+        help=f"measured runs of our calibration and of the tuning ({TUNING}; --quick: 0)",
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, few runs")
-    parser.add_argument("--out", type=Path, help="file of all rounds (JSON lines); a case that is complete there stays")
-    parser.add_argument("--read", type=Path, help="print the tables of such a file, run nothing")
+    parser.add_argument(
+        "--out", type=shared.file_to_write, help="file of all rounds (JSON lines); a case that is complete there stays"
+    )
+    parser.add_argument("--read", type=shared.file_to_read, help="print the tables of such a file, run nothing")
     arguments = parser.parse_args()
-    if arguments.read and not arguments.read.is_file():
-        parser.error(f"{arguments.read}: there is no such file; give what --out has written")
     if arguments.quick:
         arguments.sizes = ["small"]
     arguments.rounds = arguments.rounds or (3 if arguments.quick else ROUNDS)
@@ -137,8 +140,12 @@ def main() -> int:
     """Run all cases."""
     arguments = _arguments()
     if arguments.read:
-        show(Rows.read(arguments.read))
+        rows = Rows.read(arguments.read)
+        if not rows.rows:
+            raise shared.RefusedError(f"{arguments.read} holds no rounds; give what --out has written")
+        show(rows)
         return 0
+    rows = Rows.read(arguments.out) if arguments.out else Rows()
     install()
     if any(parse_nodes(devices)[0] > 1 for devices in arguments.devices):
         install(mpi=True)
@@ -147,7 +154,6 @@ def main() -> int:
         _say(
             f"the machine is busy (load {busy:.1f} on {cores} cores): these figures compare more than the two runtimes"
         )
-    rows = Rows.read(arguments.out) if arguments.out else Rows()
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         cases = [
@@ -177,4 +183,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_case_program(main)

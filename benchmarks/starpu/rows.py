@@ -12,16 +12,49 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from cases import OURS
+from checks import shared
+from pydantic import model_validator
 
 SAMPLES = 2000
 """Of the bootstrap."""
 PAPER = 0.197
 """The smallest reduction of completion time that the paper reports."""
 PLAIN = "dmdas"
+BEGIN = '{"case": '
+"""Of every line."""
+
+
+class Line(shared.Row):  # type: ignore[misc, name-defined]
+    """A line of the file: a round of a side, or one of the others."""
+
+    case: str
+    side: str | None = None
+    makespan_s: float | None = None
+    completion_s: float | None = None
+    once_s: float | None = None
+    native_s: float | None = None
+    kernels: dict[str, float] | None = None
+    done: bool = False
+    report: str | None = None
+    failed: str | None = None
+    left_out: dict[str, float] | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.side is not None:
+            if self.makespan_s is None or self.completion_s is None or self.once_s is None:
+                raise ValueError("a round has makespan_s, completion_s and once_s")
+            if not all(
+                isinstance(value, int | float) for name, value in self if name.endswith("_s") and value is not None
+            ):
+                raise ValueError("what ends with _s is seconds")
+        elif not (self.failed is not None or self.left_out is not None or (self.done and self.report is not None)):
+            raise ValueError("it is no round (side), and neither done with a report, nor failed, nor left_out")
+        return self
 
 
 @dataclass
@@ -33,12 +66,22 @@ class Rows:
 
     @staticmethod
     def read(file: Path) -> Rows:
-        """Read a file; a last line that a killed run has not finished is left out."""
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        whole = [line for line in lines if line.endswith("\n")]
-        if len(whole) < len(lines):
-            file.write_text("".join(whole))
-        return Rows(file, [json.loads(line) for line in whole])
+        """Read a file; a last line that a killed run has not finished is left out, :meth:`forget` drops it.
+
+        Raises ``RefusedError`` naming the line where something else is in the file, which stays as it is.
+        """
+        try:
+            text = file.read_text(encoding="utf-8") if file.exists() else ""
+        except (OSError, ValueError) as error:
+            raise shared.RefusedError(f"{file} cannot be read ({error}); name a file that --out has written") from None
+        whole, end, cut = text.rpartition("\n")
+        rows = Rows(file, shared.read_rows(file, Line, whole + end))
+        if cut[: len(BEGIN)] != BEGIN[: len(cut)]:
+            raise shared.RefusedError(f"{file}: its last line is no round; name a file that --out has written")
+        for case in rows.cases():
+            if rows.done(case) is not None and not {OURS, PLAIN} <= rows.sides(case).keys():
+                raise shared.RefusedError(f"{file}: {case} is done without rounds of {OURS} and {PLAIN}; take it out")
+        return rows
 
     def add(self, **row: Any) -> None:
         """Keep a row."""

@@ -8,7 +8,6 @@ copies of the same inputs. Every class is then timed both ways by turns; the med
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import functools
 import statistics
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from build import build, install
+from checks import run_case_program, shared
 from codelets import CALLBACK, NATIVE, Host, call_of
 from layer import load_library
 
@@ -144,9 +144,9 @@ def open_host(application: str, folder: Path) -> Host:
 
 def main() -> int:
     """Print a line a class; return 1 where results differ."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = shared.Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--apps", nargs="+", default=list(SMALL), choices=list(SMALL))
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=shared.whole(), default=15)
     arguments = parser.parse_args()
     install()
     different = 0
@@ -173,4 +173,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_case_program(main)

@@ -11,7 +11,6 @@ platform (``--platform``), whose times are this host's divided by the platform's
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import tempfile
@@ -22,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checks import run_case_program, shared
 
 from heterotask_core.apps import find_application
+from heterotask_core.errors import InstanceError
 from heterotask_core.planning.base import Budget
 from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.planning.instance import read_instance
@@ -33,7 +34,7 @@ from heterotask_core.planning.policies.planner import POLICIES, simulate_policy
 from heterotask_core.planning.problem import Problem
 from heterotask_core.planning.registry import planner
 from heterotask_core.planning.schedule import Schedule
-from heterotask_core.platform.cluster import find_platform
+from heterotask_core.platform.describe import read_platform
 from heterotask_core.profiling.costs import CostModel
 from heterotask_core.stages import Workflow, profile_stage
 from heterotask_core.store import Store
@@ -109,13 +110,18 @@ class Replay:
 def problems(files: Sequence[Path], platform: Path, apps: Sequence[str]) -> Iterator[Problem]:
     """Yield the problems: of files, or of our applications on the emulated platform."""
     if files:
-        yield from map(read_instance, files)
+        # All are read before the first is planned: what is no instance is refused at once.
+        found = list(map(read_instance, files))
+        for file, problem in zip(files, found, strict=True):
+            if not problem.n_tasks:
+                raise InstanceError(f"{file}: it has no tasks; name an instance that has some")
+        yield from found
     else:
         with tempfile.TemporaryDirectory() as folder:
             store = Store(Path(folder) / "store")
             for name in apps:
                 app = find_application(name)
-                workflow = Workflow.of(app, app.Params(**APPS[name]), find_platform(str(platform)))
+                workflow = Workflow.of(app, app.Params(**APPS[name]), read_platform(platform))
                 costs = CostModel.from_profile(profile_stage(workflow, store))
                 problem = build_problem(workflow.graph, workflow.platform, costs)
                 yield replace(problem, name=f"{name} {APPS[name]}")
@@ -123,13 +129,13 @@ def problems(files: Sequence[Path], platform: Path, apps: Sequence[str]) -> Iter
 
 def main() -> int:
     """Print a table a problem."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("instances", nargs="*", type=Path)
-    parser.add_argument("--platform", type=Path, default=PLATFORM)
+    parser = shared.Parser(description=__doc__.partition("\n")[0])
+    parser.add_argument("instances", nargs="*", type=shared.file_to_read)
+    parser.add_argument("--platform", type=shared.file_to_read, default=PLATFORM)
     parser.add_argument("--apps", nargs="+", default=list(APPS), choices=list(APPS))
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--noise", type=float, default=0.03)
-    parser.add_argument("--evaluations", type=int, default=3000)
+    parser.add_argument("--runs", type=shared.whole(), default=10)
+    parser.add_argument("--noise", type=shared.number(), default=0.03)
+    parser.add_argument("--evaluations", type=shared.whole(0), default=3000)
     arguments = parser.parse_args()
     for given in problems(arguments.instances, arguments.platform, arguments.apps):
         # The simulated policies know no memory limits.
@@ -168,4 +174,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_case_program(main)

@@ -9,7 +9,6 @@ each side at its own best tile. Where the makespan rises again, a runtime's own 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -19,6 +18,9 @@ from typing import Any
 
 from build import install
 from cases import OURS, Case, parse_nodes
+from checks import devices_of_both, run_case_program, shared
+
+from heterotask_core.apps import find_application, param_text, parse_params
 
 PROBLEMS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "heat": ("tile", {"size": 1024, "steps": 20}, (512, 256, 128, 64)),
@@ -38,14 +40,17 @@ def frequent_task_s(case: Case) -> float:
 
 def main() -> int:
     """Print a line a tile size."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = shared.Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("--app", default="heat", choices=list(PROBLEMS))
-    parser.add_argument("--devices", default="cpu:2")
-    parser.add_argument("--tiles", type=int, nargs="+")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--devices", type=devices_of_both, default="cpu:2")
+    parser.add_argument("--tiles", type=shared.whole(), nargs="+")
+    parser.add_argument("--rounds", type=shared.whole(), default=5)
     arguments = parser.parse_args()
-    install(mpi=parse_nodes(arguments.devices)[0] > 1)
     name, params, tiles = PROBLEMS[arguments.app]
+    app = find_application(arguments.app)
+    for tile in arguments.tiles or tiles:
+        parse_params(app, [param_text(app, key, value) for key, value in {**params, name: tile}.items()])
+    install(mpi=parse_nodes(arguments.devices)[0] > 1)
     best: dict[str, float] = {}
     print(f"{arguments.app} {params} on {arguments.devices}; milliseconds, medians")
     print(f"{name:>8} {'tasks':>7} {'task us':>8} {OURS:>11} {'StarPU':>8} {'its best':>11} {'ours/it':>8}", flush=True)
@@ -70,4 +75,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_case_program(main)

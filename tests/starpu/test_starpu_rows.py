@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "starpu"))
 
 import compare
+from checks import shared
 from rows import Rows, best, lost, overview, ratio, table
 
 CASE = "heat size=64 on cpu:2"
@@ -52,7 +53,7 @@ def test_a_line_that_was_cut_off_is_dropped_and_the_case_starts_anew(tmp_path: P
         stream.write('{"case": "hea')
     rows = Rows.read(file)
     assert (rows.done(CASE), len(rows.rows)) == (None, 10)
-    rows.add(case="other", done=True, report="")
+    rows.add(case="other", failed="no worker")
     rows.forget(CASE)
     assert Rows.read(file).cases() == ["other"]
 
@@ -72,7 +73,73 @@ def test_reading_what_is_not_there_is_refused(
     with pytest.raises(SystemExit) as end:
         compare.main()
     assert end.value.code == 2
-    assert "no.jsonl: there is no such file; give what --out has written" in capsys.readouterr().err
+    assert "no.jsonl: there is no such file" in capsys.readouterr().err
+
+
+ROUND = '{"case": "a", "side": "dmdas", "round": 0, "makespan_s": 1.0, "completion_s": 2.0, "once_s": 1.0}\n'
+FOREIGN = {
+    "a text": ("hello", "its last line is no round"),
+    "lines of text": ("hello\nyou\n", "line 1: Invalid JSON"),
+    "other JSON": ("[1]\n", "line 1: Input should be an object"),
+    "other rows": ('{"x": 1}\n', "line 1: case: Field required"),
+    "half a round": (ROUND + '{"case": "a", "side": "dmda"}\n', "line 2: Value error, a round has makespan_s"),
+    "no seconds": (ROUND.replace("1.0", '"long"'), "line 1: makespan_s: Input should be a valid number"),
+    "no kind": ('{"case": "a", "round": 1}\n', "line 1: Value error, it is no round"),
+    "nothing done": ('{"case": "a", "done": true, "report": ""}\n', "a is done without rounds of HeteroTask and dmdas"),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.parametrize("option", ["--read", "--out"])
+def test_a_file_of_something_else_is_refused_and_stays(
+    what: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, told = FOREIGN[what]
+    file = tmp_path / "r.jsonl"
+    file.write_text(text)
+    monkeypatch.setattr(sys, "argv", ["compare.py", option, str(file)])
+    with pytest.raises(shared.RefusedError, match=rf"r\.jsonl.*{told}"):
+        compare.main()
+    assert file.read_text() == text
+
+
+def test_reading_leaves_a_file_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "r.jsonl"
+    filled(Rows(file))
+    with file.open("a") as stream:
+        stream.write('{"ca')
+    text = file.read_text()
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--read", str(file)])
+    assert compare.main() == 0
+    assert capsys.readouterr().out.startswith(f"{CASE}\n")
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--rounds", "0"), "--rounds: 0 is less than 1"),
+        (("--time-limit", "0"), "--time-limit: 0 must be above 0"),
+        (("--tune", "-1"), "--tune: -1 is less than 0"),
+        (("--devices", "nope"), "--devices: devices 'nope'"),
+        (("--devices", "cpu:1x2"), "--devices: devices 'cpu:1x2': cpu:N and opencl:N"),
+        (("--devices", "0xcpu:1"), "--devices: 0 nodes asked for"),
+        (("--apps", "nope"), "--apps: invalid choice: 'nope'"),
+        (("--out", "."), "--out: '.' is a folder; name a file"),
+        (("--read", "."), "--read: . is a folder; name a file"),
+    ],
+)
+def test_arguments_are_checked_first(
+    given: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare.py", *given])
+    with pytest.raises(SystemExit) as end:
+        compare.main()
+    printed = capsys.readouterr().err
+    assert (end.value.code, len(printed.splitlines())) == (2, 1)
+    assert told in printed
 
 
 def test_the_best_has_the_smallest_median() -> None:
