@@ -20,7 +20,6 @@ from heterotask_core.runtime.agent import AgentRole
 from heterotask_core.runtime.arena import NodeMemory
 from heterotask_core.runtime.clock import align, exchange
 from heterotask_core.runtime.context import Context, JobSpec, record_rank, settle, write_error
-from heterotask_core.runtime.device_rank import DeviceRole
 from heterotask_core.runtime.flags import no_fence
 from heterotask_core.runtime.lookout import Lookout
 from heterotask_core.runtime.native import native
@@ -169,6 +168,9 @@ def open_role(
     if role.device is None:
         return AgentRole(comm)
     memory_bytes = sizes[spec.devices[role.device]["memory"]]
+    # Imported here because agents, which start on the devices' cores, can do without kernels and backends.
+    from heterotask_core.runtime.device_rank import DeviceRole
+
     try:
         return DeviceRole(
             spec, role.device, arena=memory.arena, memory_bytes=memory_bytes, cores=max(1, len(role.core_ids))
