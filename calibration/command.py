@@ -8,27 +8,22 @@ from typing import Annotated
 
 import typer
 
-from heterotask_core.cli import (
-    DEFAULT_STORE,
+from heterotask_core.cli import open_workflow
+from heterotask_core.commands.options import (
     AppArgument,
-    DevicesOption,
     JsonOption,
-    NodesOption,
-    ParamOption,
     PlannerOption,
     ProfileBudgetOption,
     SeedOption,
-    StoreOption,
-    open_workflow,
+    Target,
+    grouped,
 )
 
 
+@grouped
 def calibrate(
     application: AppArgument,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    store: StoreOption = DEFAULT_STORE,
+    target: Target,
     planner: PlannerOption = "portfolio",
     evaluations: Annotated[int, typer.Option("--evaluations", min=2, help="Most programs to measure.")] = 12,
     seed: SeedOption = 0,
@@ -44,7 +39,7 @@ def calibrate(
     from calibration.application import calibrate_workflow
     from calibration.nightly import nightly as calibrate_nightly
 
-    workflow, opened = open_workflow(application, param, devices, nodes, store)
+    workflow, opened = open_workflow(application, target, target.nodes)
     result = (calibrate_nightly if nightly else calibrate_workflow)(
         workflow,
         opened,
@@ -61,17 +56,12 @@ def calibrate(
         print(result.text if result.text.startswith(result.status) else f"{result.status}: {result.text}")
 
 
-def drift(
-    application: AppArgument,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    store: StoreOption = DEFAULT_STORE,
-) -> None:
+@grouped
+def drift(application: AppArgument, target: Target) -> None:
     """Say whether the latest runs of the calibrated plan are as fast as accepted, and what changed if not."""
     from calibration.nightly import drift_of_runs
 
-    workflow, opened = open_workflow(application, param, devices, nodes, store)
+    workflow, opened = open_workflow(application, target, target.nodes)
     found = drift_of_runs(workflow, opened)
     print("not calibrated: there is no accepted plan to compare with" if found is None else found.text)
     if found is not None and found.drifted:

@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from heterotask_core.cli import DEFAULT_STORE, JsonOption, StoreOption
+from heterotask_core.commands.options import DEFAULT_STORE, JsonOption, StoreOption, only
 
 ServerHostOption = Annotated[str, typer.Option("--host", help="Address that a new server listens on.")]
 PortOption = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port that a new server listens on.")]
 
 
 def deploy(
+    context: typer.Context,
     host: ServerHostOption = "127.0.0.1",
     port: PortOption = 4200,
     file: Annotated[
@@ -35,6 +36,7 @@ def deploy(
     from flows.deploy import deploy_all, stop_all
 
     if stop:
+        only(context, "--stop", "stop", why="it ends what was started")
         stop_all(progress=print)
     else:
         print(deploy_all(host=host, port=port, file=file, start=start, progress=print))

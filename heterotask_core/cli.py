@@ -7,11 +7,11 @@ entry points of the group ``heterotask.commands`` (the calibration does).
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FrameType
@@ -19,11 +19,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from heterotask_core.errors import HeteroTaskError, MissingExtraError, StoreError
+from heterotask_core.commands.options import (
+    DEFAULT_STORE,
+    AppArgument,
+    Devices,
+    JsonOption,
+    NodesOption,
+    Pace,
+    ProfileBudgetOption,
+    RepeatsOption,
+    Search,
+    Setting,
+    StoreOption,
+    Target,
+    grouped,
+    refuse,
+)
+from heterotask_core.errors import HeteroTaskError, MissingExtraError, StoreError, UsageError
 from heterotask_core.interrupts import leave, resend_lost
 
 if TYPE_CHECKING:
-    from heterotask_core.planning.base import Budget
     from heterotask_core.stages import Plan, Workflow
     from heterotask_core.store import Store
 
@@ -35,75 +50,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-
-AppArgument = Annotated[
-    str, typer.Argument(help="Application: a name from `heterotask apps`, or package.module:attribute.")
-]
-ParamOption = Annotated[
-    list[str] | None, typer.Option("--param", "-p", help="Application parameter as name=value; repeat for several.")
-]
-DevicesOption = Annotated[
-    str,
-    typer.Option(
-        "--devices",
-        "--platform",
-        help="Devices of each node, e.g. cpu:2, cpu:1,opencl:1, cpu:2x4 (2 groups of 4 cores), or a platform file.",
-    ),
-]
-NodesOption = Annotated[int, typer.Option("--nodes", min=1, help="Virtual nodes on each host.")]
-
-
-def _export(variable: str) -> Callable[[str], str]:
-    """Return an option's callback that hands its value to everything that starts ranks."""
-
-    def callback(value: str) -> str:
-        if value:
-            os.environ[variable] = value
-        return value
-
-    return callback
-
-
-HostsOption = Annotated[
-    str,
-    typer.Option(
-        "--hosts",
-        envvar="HETEROTASK_HOSTS",
-        callback=_export("HETEROTASK_HOSTS"),
-        help="Hosts, separated by commas; default: the Slurm allocation's, else this one.",
-    ),
-]
-LauncherOption = Annotated[
-    str,
-    typer.Option(
-        "--launcher",
-        envvar="HETEROTASK_LAUNCHER",
-        callback=_export("HETEROTASK_LAUNCHER"),
-        help="What starts ranks: local, slurm, mpiexec, or a template with {command}; default: what fits the hosts.",
-    ),
-]
-StoreOption = Annotated[
-    Path, typer.Option("--store", envvar="HETEROTASK_STORE", help="Folder for profiles, plans and runs.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-PlannerOption = Annotated[str, typer.Option("--planner", help="Planner: portfolio, peft, heft, cpop, …")]
-EvaluationsOption = Annotated[
-    int | None, typer.Option("--evaluations", min=0, help="Search budget in evaluations (reproducible).")
-]
-TimeBudgetOption = Annotated[
-    float | None, typer.Option("--time-budget", min=0, help="Search budget in seconds (valid, not reproducible).")
-]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
-RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, help="How often to run the program in one job.")]
-PaceOption = Annotated[
-    bool, typer.Option("--pace", help="Let emulated devices wait for the clock, for a demonstration.")
-]
-DilateOption = Annotated[
-    float | None, typer.Option("--dilate", min=1e-9, help="Seconds a logical second with --pace; default: what fits.")
-]
-ProfileBudgetOption = Annotated[float, typer.Option("--profile-budget", min=0.1, help="Seconds to spend on timing.")]
-
-DEFAULT_STORE = Path(".heterotask")
 
 
 @app.callback()
@@ -129,36 +75,26 @@ def apps_command(as_json: JsonOption = False) -> None:
 
 
 @app.command("platform")
-def platform_command(
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    hosts: HostsOption = "",
-    launcher: LauncherOption = "",
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def platform_command(devices: Devices, nodes: NodesOption = 1, as_json: JsonOption = False) -> None:
     """Show nodes, devices, memories and links as they are discovered here."""
     from heterotask_core.platform.cluster import find_platform
     from heterotask_core.report.text import platform_text
 
-    platform = find_platform(devices, nodes=nodes)
+    platform = find_platform(devices.devices, nodes=nodes)
     if as_json:
-        from dataclasses import asdict
-
         _print_json(asdict(platform) | {"fingerprint": platform.fingerprint()})
     else:
         print(platform_text(platform))
 
 
 @app.command("execute")
+@grouped
 def execute_command(
     application: AppArgument,
     plan: Annotated[Path, typer.Option("--plan", help="Folder of a plan, as `heterotask plan` prints it.")],
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    hosts: HostsOption = "",
-    launcher: LauncherOption = "",
-    store: StoreOption = DEFAULT_STORE,
+    target: Target,
+    pace: Pace,
     repeats: RepeatsOption = 1,
     verify: Annotated[
         float,
@@ -166,79 +102,72 @@ def execute_command(
             "--verify", min=0, max=1, help="Share of the tasks to compute again with the reference variant and compare."
         ),
     ] = 0.0,
-    pace: PaceOption = False,
-    dilate: DilateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Execute a plan unchanged under MPI."""
     from heterotask_core.stages import load_plan
 
-    workflow, opened = open_workflow(application, param, devices, nodes, store)
-    options = {"verify": verify, "pace": pace, "dilate": dilate}
+    workflow, opened = open_workflow(application, target, target.nodes)
+    options = {"verify": verify} | asdict(pace)
     _execute(workflow, load_plan(plan, workflow), opened, repeats, options, as_json=as_json, extra={})
 
 
 @app.command("run")
+@grouped
 def run_command(
+    context: typer.Context,
     application: AppArgument,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    hosts: HostsOption = "",
-    launcher: LauncherOption = "",
-    store: StoreOption = DEFAULT_STORE,
-    planner: PlannerOption = "portfolio",
-    evaluations: EvaluationsOption = None,
-    time_budget: TimeBudgetOption = None,
-    seed: SeedOption = 0,
+    target: Target,
+    search: Search,
+    pace: Pace,
     repeats: RepeatsOption = 1,
     profile_budget: ProfileBudgetOption = 20.0,
     check: Annotated[
         bool, typer.Option("--check", help="Compare the results with the application's reference.")
     ] = False,
     via_prefect: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--via-prefect", metavar="DEPLOYMENT", help="Let this Prefect deployment do it, e.g. pipeline/pipeline."
         ),
-    ] = "",
-    pace: PaceOption = False,
-    dilate: DilateOption = None,
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Profile what is missing, plan, execute, and say what happened."""
-    if via_prefect:
-        if pace:
-            raise typer.BadParameter("a deployed flow does not pace; leave --via-prefect or --pace out")
-        options = {"devices": devices, "nodes": nodes, "planner": planner, "evaluations": evaluations, "seed": seed}
+    if via_prefect is not None:
+        if not via_prefect:
+            raise UsageError("--via-prefect names no deployment; give one, e.g. pipeline/pipeline, or leave it out")
+        refuse(context, "--via-prefect", "pace", "dilate", why="a deployed flow does not pace")
+        refuse(context, "--via-prefect", "time_budget", why="it counts evaluations: give --evaluations")
+        refuse(context, "--via-prefect", "hosts", "launcher", why="the worker's environment says where ranks start")
+        options = {"devices": target.devices, "nodes": target.nodes, "planner": search.planner}
+        options |= {"evaluations": search.evaluations, "seed": search.seed}
         options |= {"repeats": repeats, "profile_budget_s": profile_budget, "check": check}
-        options |= {"store": "" if store == DEFAULT_STORE else str(store.resolve())}
-        if time_budget is not None:
-            raise typer.BadParameter("a deployed flow counts evaluations; give --evaluations instead of --time-budget")
-        raise typer.Exit(_trigger(via_prefect, application, param or [], options, as_json=as_json))
+        options |= {"store": "" if target.store == DEFAULT_STORE else str(target.store.resolve())}
+        raise typer.Exit(_trigger(via_prefect, application, target.param or [], options, as_json=as_json))
     from heterotask_core.planning.registry import planner as find_planner
     from heterotask_core.report.text import platform_text
     from heterotask_core.stages import plan_stage, profile_stage
 
-    workflow, opened = open_workflow(application, param, devices, nodes, store)
+    workflow, opened = open_workflow(application, target, target.nodes)
     # What is wrong with the last steps is said before the first one.
-    find_planner(planner)
+    find_planner(search.planner)
     _require_launcher([node.host for node in workflow.platform.nodes])
     if not as_json:
         print(platform_text(workflow.platform))
     with _progress("profiling", quiet=as_json) as advance:
         profiled = profile_stage(workflow, opened, budget_s=profile_budget, progress=advance)
-    plan = plan_stage(workflow, profiled, opened, planner=planner, budget=_budget(evaluations, time_budget, seed))
+    plan = plan_stage(workflow, profiled, opened, planner=search.planner, budget=search.budget())
     if not as_json:
         print(f"profile: {profiled.measured} timings measured, {profiled.reused} from the store")
         print(_plan_line(_plan_facts(plan)))
     extra = {"profile": {"measured": profiled.measured, "reused": profiled.reused}, "plan": _plan_facts(plan)}
-    options = {"pace": pace, "dilate": dilate}
-    _execute(workflow, plan, opened, repeats, options, as_json=as_json, extra=extra, check=check)
+    _execute(workflow, plan, opened, repeats, asdict(pace), as_json=as_json, extra=extra, check=check)
 
 
 @app.command("report")
 def report_command(
+    context: typer.Context,
     run: Annotated[str, typer.Argument(help="Run folder or its name in the store; the latest by default.")] = "",
     store: StoreOption = DEFAULT_STORE,
     as_json: JsonOption = False,
@@ -247,6 +176,8 @@ def report_command(
     from heterotask_core.report.text import facts_text
     from heterotask_core.store import Store
 
+    if run and Path(run).is_dir():
+        refuse(context, f"the folder {run}", "store")
     opened = Store(store)
     finished = [key for key in opened.list("runs") if opened.find("runs", key) is not None]
     name = run or (finished[-1] if finished else "")
@@ -271,8 +202,6 @@ def doctor_command(as_json: JsonOption = False) -> None:
 
     findings = diagnose()
     if as_json:
-        from dataclasses import asdict
-
         _print_json([asdict(f) for f in findings])
     else:
         for finding in findings:
@@ -285,9 +214,7 @@ def doctor_command(as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def open_workflow(
-    application: str, param: list[str] | None, devices: str, nodes: int, store: Path
-) -> tuple[Workflow, Store]:
+def open_workflow(application: str, setting: Setting, nodes: int = 1) -> tuple[Workflow, Store]:
     """Find application and platform, build the graph and open the store; what every command starts with."""
     from heterotask_core.apps import find_application, parse_params
     from heterotask_core.platform.cluster import find_platform
@@ -295,8 +222,8 @@ def open_workflow(
     from heterotask_core.store import Store
 
     found = find_application(application)
-    params = parse_params(found, param or [])
-    return Workflow.of(found, params, find_platform(devices, nodes=nodes)), Store(store)
+    params = parse_params(found, setting.param or [])
+    return Workflow.of(found, params, find_platform(setting.devices, nodes=nodes)), Store(setting.store)
 
 
 def _require_launcher(hosts: list[str]) -> None:
@@ -317,15 +244,6 @@ def _trigger(deployment: str, application: str, param: list[str], options: dict[
     return code
 
 
-def _budget(evaluations: int | None, time_budget: float | None, seed: int) -> Budget:
-    from heterotask_core.planning.base import Budget
-    from heterotask_core.stages import DEFAULT_EVALUATIONS
-
-    if evaluations is None and time_budget is None:
-        evaluations = DEFAULT_EVALUATIONS
-    return Budget(evaluations=evaluations, time_s=time_budget, seed=seed)
-
-
 def _plan_facts(plan: Plan) -> dict[str, Any]:
     return {
         "folder": str(plan.folder),
@@ -338,17 +256,16 @@ def _plan_facts(plan: Plan) -> dict[str, Any]:
 
 
 def _plan_line(facts: dict[str, Any]) -> str:
+    from heterotask_core.report.plan_text import above_text
+
     origin = "from the store" if facts["reused"] else "new"
-    above = _above(facts["predicted_makespan_s"], facts["lower_bound_s"])
+    span, bound = facts["predicted_makespan_s"], facts["lower_bound_s"]
+    above = above_text(span / bound - 1.0 if bound > 0 else None)
     return (
         f"plan ({origin}, {facts['planner']}): {facts['ops']} ops, "
-        f"predicted makespan {facts['predicted_makespan_s'] * 1e3:.1f} ms, {above}\n"
+        f"predicted makespan {span * 1e3:.1f} ms, {above}\n"
         f"  {facts['folder']}"
     )
-
-
-def _above(makespan_s: float, bound_s: float) -> str:
-    return f"at most {100 * (makespan_s / bound_s - 1):.1f} % above optimal" if bound_s > 0 else "no lower bound"
 
 
 def _execute(
@@ -444,7 +361,10 @@ def _end_now(code: str | int | None) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line; an error of ours, or of the file system, is one line on stderr and exit code 1."""
+    """Run the command line; an error of ours, or of the file system, is one line on stderr and exit code 1.
+
+    Options that mean nothing together are exit code 2, as all wrong use of the command line is.
+    """
     from heterotask_core.commands.register import register
 
     register(app)
@@ -466,7 +386,7 @@ def main() -> None:
             raise
         lines = (line.strip() for line in str(error).splitlines())
         print(f"error: {'; '.join(line for line in lines if line)}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
 if __name__ == "__main__":

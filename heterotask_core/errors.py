@@ -9,6 +9,10 @@ class HeteroTaskError(Exception):
     """Base of every error that HeteroTask raises on purpose."""
 
 
+class UsageError(HeteroTaskError, ValueError):
+    """Options of a command mean nothing together, or one is missing; the command ends with exit code 2."""
+
+
 class GraphError(HeteroTaskError, ValueError):
     """The task graph is malformed: cycle, duplicate name, unknown role, read before write."""
 

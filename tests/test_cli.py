@@ -133,7 +133,7 @@ def test_run_reuses_profile_and_plan_and_refuses_what_is_stale(heterotask, tmp_p
     content = summary.read_text()
     for damaged in ("", "[]", "{}"):
         summary.write_text(damaged)
-        code, out, err = heterotask("report", summary.parent, "--store", store)
+        code, out, err = heterotask("report", summary.parent)
         assert (code, out) == (1, "")
         assert "summary.json is damaged or of another version" in err
         assert len(err.splitlines()) == 1

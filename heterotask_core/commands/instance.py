@@ -7,36 +7,23 @@ from typing import Annotated
 
 import typer
 
-from heterotask_core.cli import (
-    DEFAULT_STORE,
-    AppArgument,
-    DevicesOption,
-    NodesOption,
-    ParamOption,
-    ProfileBudgetOption,
-    StoreOption,
-)
+from heterotask_core.commands.options import AppArgument, ProfileBudgetOption, Target, grouped
 
 instance_app = typer.Typer(help="Exchange scheduling problems as heterotask-instance/1 files.", no_args_is_help=True)
 OutOption = Annotated[Path, typer.Option("--out", help="File to write; gzipped if it ends in .gz.")]
 
 
 @instance_app.command("export")
+@grouped
 def export_command(
-    application: AppArgument,
-    out: OutOption,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    store: StoreOption = DEFAULT_STORE,
-    profile_budget: ProfileBudgetOption = 20.0,
+    application: AppArgument, out: OutOption, target: Target, profile_budget: ProfileBudgetOption = 20.0
 ) -> None:
     """Write the scheduling problem of an application: graph, platform and profiled costs."""
     from heterotask_core.commands.problem import profiled
     from heterotask_core.planning.instance_export import problem_to_instance
     from heterotask_core.planning.json_file import write_json
 
-    problem = profiled(application, param, devices, nodes, store, profile_budget, quiet=False).problem()
+    problem = profiled(application, target, target.nodes, profile_budget, quiet=False).problem()
     write_json(out, problem_to_instance(problem))
     print(f"{problem.name}: {problem.n_tasks} tasks, {problem.n_devices} devices in {out}")
 
@@ -46,16 +33,13 @@ def sort_command(
     file: Annotated[Path, typer.Argument(help="Instance whose tasks stand in no order.")], out: OutOption
 ) -> None:
     """Put the tasks of an instance into program order, where every item has one version."""
-    from heterotask_core.errors import InstanceError
+    from heterotask_core.commands.problem import about
     from heterotask_core.planning.instance import instance_to_problem
     from heterotask_core.planning.instance_export import sort_tasks
     from heterotask_core.planning.json_file import load_json, write_json
 
-    try:
+    with about(file):
         document = sort_tasks(load_json(file))
         problem = instance_to_problem(document)
-    except InstanceError as error:
-        text = str(error)
-        raise InstanceError(text if text.startswith(str(file)) else f"{file}: {text}") from None
     write_json(out, document)
     print(f"{problem.name}: {problem.n_tasks} tasks in program order in {out}")

@@ -10,48 +10,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heterotask_core.cli import (
-    DEFAULT_STORE,
-    DevicesOption,
-    EvaluationsOption,
-    HostsOption,
+from heterotask_core.cli import _plan_facts, _plan_line, _print_json
+from heterotask_core.commands.options import (
+    OF_A_FILE,
+    AppOrInstanceArgument,
+    InstanceOption,
     JsonOption,
-    LauncherOption,
-    NodesOption,
-    ParamOption,
-    PlannerOption,
     ProfileBudgetOption,
-    SeedOption,
-    StoreOption,
-    TimeBudgetOption,
-    _budget,
-    _plan_facts,
-    _plan_line,
-    _print_json,
+    Search,
+    Target,
+    grouped,
+    only,
+    refuse,
 )
+from heterotask_core.errors import InfeasiblePlanError, UsageError
 
 if TYPE_CHECKING:
-    from heterotask_core.planning.base import Budget, Progress
+    from heterotask_core.planning.base import Progress
     from heterotask_core.planning.problem import Problem
+    from heterotask_core.planning.schedule import Schedule
 
-InstanceOption = Annotated[Path | None, typer.Option("--instance", help="Plan a heterotask-instance/1 file instead.")]
 
-
+@grouped
 def plan_command(
-    application: Annotated[str | None, typer.Argument(help="Application; or give --instance.")] = None,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    hosts: HostsOption = "",
-    launcher: LauncherOption = "",
-    store: StoreOption = DEFAULT_STORE,
-    planner: PlannerOption = "portfolio",
-    evaluations: EvaluationsOption = None,
-    time_budget: TimeBudgetOption = None,
-    seed: SeedOption = 0,
+    context: typer.Context,
+    target: Target,
+    search: Search,
+    application: AppOrInstanceArgument = None,
     instance: InstanceOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where to write the heterotask-plan/1.")] = None,
-    compare: Annotated[str, typer.Option("--compare", help="Planners to compare, e.g. peft,heft,portfolio.")] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where to write the heterotask-plan/1; with --compare the shortest of the plans."),
+    ] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", help="Planners to compare, e.g. peft,heft,portfolio.")
+    ] = None,
     limit_memory: Annotated[
         list[str] | None,
         typer.Option("--limit-memory", help="What if: a capacity, e.g. cuda=2GiB (device kind or memory); repeat."),
@@ -61,23 +54,33 @@ def plan_command(
     as_json: JsonOption = False,
 ) -> None:
     """Plan an application, or an instance file, and say how good the plan is."""
-    from heterotask_core.commands.problem import profiled
+    from heterotask_core.commands.problem import about, profiled
     from heterotask_core.planning.instance import read_instance
     from heterotask_core.planning.registry import planner as find_planner
     from heterotask_core.planning.whatif import limit_memory as limited
     from heterotask_core.planning.whatif import parse_limits
 
-    budget = _budget(evaluations, time_budget, seed)
-    names = [n for n in compare.split(",") if n]
-    for name in [planner, *names]:
+    if compare is not None:
+        refuse(context, "--compare", "planner", why="it names the planners")
+        refuse(context, "--compare", "gantt", why="it prints a table")
+    if as_json:
+        refuse(context, "--json", "gantt", why="the chart is text")
+    if instance is not None:
+        shared = ("instance", "out", "compare", "limit_memory", "gantt", "as_json")
+        only(context, "--instance", *shared, groups=(Search,), why=OF_A_FILE)
+        if out is not None and out.exists() and out.samefile(instance):
+            raise UsageError(f"--out {out} would replace the instance; name another file")
+    names = _names(compare)
+    for name in names or [search.planner]:
         find_planner(name)
     limits = parse_limits(limit_memory or [])
     if instance is not None:
-        _plan_problem(limited(read_instance(instance), limits), planner, names, budget, out, gantt, as_json)
+        with about(instance):
+            _plan_problem(limited(read_instance(instance), limits), search, names, out, gantt, as_json)
         return
-    known = profiled(application, param, devices, nodes, store, profile_budget, quiet=as_json)
+    known = profiled(application, target, target.nodes, profile_budget, quiet=as_json)
     if names or limits or out is not None:
-        _plan_problem(limited(known.problem(), limits), planner, names, budget, out, gantt, as_json)
+        _plan_problem(limited(known.problem(), limits), search, names, out, gantt, as_json)
         return
     from heterotask_core.report.plan_text import gantt_lines
     from heterotask_core.simulate import simulate
@@ -85,7 +88,14 @@ def plan_command(
     from heterotask_core.trace import trace_table
 
     with _search_progress(quiet=as_json) as advance:
-        plan = plan_stage(known.workflow, known.profile, known.store, planner=planner, budget=budget, progress=advance)
+        plan = plan_stage(
+            known.workflow,
+            known.profile,
+            known.store,
+            planner=search.planner,
+            budget=search.budget(),
+            progress=advance,
+        )
     facts = _plan_facts(plan)
     if as_json:
         _print_json(facts)
@@ -98,12 +108,24 @@ def plan_command(
         print("\n".join(gantt_lines(bars)))
 
 
+def _names(compare: str | None) -> list[str]:
+    """Return the planners to compare; none without ``--compare``."""
+    if compare is None:
+        return []
+    names = [name.strip() for name in compare.split(",")]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if "" in names or twice:
+        what = f"names {', '.join(twice)} twice" if "" not in names else "leaves a name out"
+        raise UsageError(f"--compare {compare!r} {what}; give names as in --compare peft,heft,portfolio")
+    return names
+
+
 def _bars(trace: Any) -> Iterator[tuple[str, str | None, float, float]]:
     yield from trace.sort("start_s").select("lane", "kernel", "start_s", "finish_s").iter_rows()
 
 
 def _plan_problem(
-    problem: Problem, planner: str, names: list[str], budget: Budget, out: Path | None, gantt: bool, as_json: bool
+    problem: Problem, search: Search, names: list[str], out: Path | None, gantt: bool, as_json: bool
 ) -> None:
     """Plan a problem, write the plan, print what it is like; or the table of several planners."""
     from heterotask_core.planning.plan_file import write_plan
@@ -111,10 +133,10 @@ def _plan_problem(
     from heterotask_core.report.plan_text import gantt_lines, link_name, plan_lines, schedule_bars
 
     if names:
-        _compare(problem, names, budget, as_json)
+        _compare(problem, names, search, out, as_json)
         return
     with _search_progress(quiet=as_json) as advance:
-        schedule = find_planner(planner).plan(problem, budget=budget, progress=advance)
+        schedule = find_planner(search.planner).plan(problem, budget=search.budget(), progress=advance)
     if out is not None:
         write_plan(out, problem, schedule)
     if as_json:
@@ -141,19 +163,26 @@ def _plan_problem(
         print(f"plan: {out}")
 
 
-def _compare(problem: Problem, names: list[str], budget: Budget, as_json: bool) -> None:
-    from heterotask_core.errors import InfeasiblePlanError
+def _compare(problem: Problem, names: list[str], search: Search, out: Path | None, as_json: bool) -> None:
+    """Print a row a planner and write the shortest plan, of equal ones the first.
+
+    Raises :class:`InfeasiblePlanError` after the table if no planner has found one.
+    """
+    from heterotask_core.planning.plan_file import write_plan
     from heterotask_core.planning.registry import planner as find_planner
     from heterotask_core.report.plan_text import above_text
 
     rows: list[dict[str, Any]] = []
+    best: Schedule | None = None
     for name in names:
         began = time.perf_counter()
         try:
-            schedule = find_planner(name).plan(problem, budget=budget)
+            schedule = find_planner(name).plan(problem, budget=search.budget())
         except InfeasiblePlanError as error:
             rows.append({"planner": name, "makespan_s": None, "refused": str(error)})
             continue
+        if best is None or schedule.makespan_s < best.makespan_s:
+            best = schedule
         rows.append(
             {
                 "planner": name,
@@ -162,23 +191,30 @@ def _compare(problem: Problem, names: list[str], budget: Budget, as_json: bool) 
                 "evaluations": schedule.evaluations,
                 "planning_s": time.perf_counter() - began,
                 "moved_bytes": schedule.moved_bytes(problem),
+                "out": None,
             }
         )
+    if best is not None and out is not None:
+        write_plan(out, problem, best)
+        next(row for row in rows if row["makespan_s"] == best.makespan_s)["out"] = str(out)
     if as_json:
         _print_json(rows)
-        return
-    best = min((r["makespan_s"] for r in rows if r["makespan_s"] is not None), default=None)
-    print(f"{problem.name}: {problem.n_tasks} tasks, {problem.n_devices} devices")
-    print(f"{'planner':20} {'makespan_s':>12} {'/ best':>7} {'planning_s':>10} {'moved_MB':>10}  quality")
-    for r in rows:
-        if r["makespan_s"] is None:
-            print(f"{r['planner']:20} {'-':>12}  {r['refused']}")
-            continue
-        ratio = r["makespan_s"] / best if best else 1.0
-        print(
-            f"{r['planner']:20} {r['makespan_s']:12.6g} {ratio:7.3f} {r['planning_s']:10.3f} "
-            f"{r['moved_bytes'] / 1e6:10.4g}  {above_text(r['above_optimal'])}"
-        )
+    else:
+        print(f"{problem.name}: {problem.n_tasks} tasks, {problem.n_devices} devices")
+        print(f"{'planner':20} {'makespan_s':>12} {'/ best':>7} {'planning_s':>10} {'moved_MB':>10}  quality")
+        for r in rows:
+            if r["makespan_s"] is None:
+                print(f"{r['planner']:20} {'-':>12}  {r['refused']}")
+                continue
+            ratio = r["makespan_s"] / best.makespan_s if best and best.makespan_s > 0 else 1.0
+            print(
+                f"{r['planner']:20} {r['makespan_s']:12.6g} {ratio:7.3f} {r['planning_s']:10.3f} "
+                f"{r['moved_bytes'] / 1e6:10.4g}  {above_text(r['above_optimal'])}"
+            )
+    if best is None:
+        raise InfeasiblePlanError(f"no plan by {', '.join(names)}: {rows[0]['refused']}")
+    if out is not None and not as_json:
+        print(f"plan of {best.planner}: {out}")
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from heterotask_core.cli import _progress, open_workflow
+from heterotask_core.commands.options import Setting
+from heterotask_core.errors import InfeasiblePlanError, InstanceError, UsageError
 from heterotask_core.planning.problem import Problem
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import CostModel, Overheads
@@ -34,19 +36,21 @@ class Profiled:
         return build_problem(self.workflow.graph, platform or self.workflow.platform, costs, overheads=overheads)
 
 
-def profiled(
-    application: str | None,
-    param: list[str] | None,
-    devices: str,
-    nodes: int,
-    store: Path,
-    budget_s: float,
-    *,
-    quiet: bool,
-) -> Profiled:
+@contextmanager
+def about(file: Path | None) -> Iterator[None]:
+    """Let errors of what a file holds name it; those that do already, and all without a file, stay as they are."""
+    try:
+        yield
+    except (InstanceError, InfeasiblePlanError) as error:
+        if file is None or str(error).startswith(str(file)):
+            raise
+        raise type(error)(f"{file}: {error}") from error
+
+
+def profiled(application: str | None, setting: Setting, nodes: int, budget_s: float, *, quiet: bool) -> Profiled:
     """Profile what the store lacks of an application."""
     if application is None:
-        raise typer.BadParameter("name an application or give --instance FILE")
-    workflow, opened = open_workflow(application, param, devices, nodes, store)
+        raise UsageError("there is nothing to plan; name an application, or give --instance FILE")
+    workflow, opened = open_workflow(application, setting, nodes)
     with _progress("profiling", quiet=quiet) as advance:
         return Profiled(workflow, opened, profile_stage(workflow, opened, budget_s=budget_s, progress=advance))

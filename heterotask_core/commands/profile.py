@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from heterotask_core.cli import (
-    DEFAULT_STORE,
-    DevicesOption,
-    HostsOption,
-    JsonOption,
-    LauncherOption,
-    NodesOption,
-    ParamOption,
-    ProfileBudgetOption,
-    StoreOption,
-    _print_json,
-    _progress,
-    open_workflow,
-)
+from heterotask_core.cli import _print_json, _progress, open_workflow
+from heterotask_core.commands.options import JsonOption, ProfileBudgetOption, Target, given, grouped, only
+from heterotask_core.errors import UsageError
 
 ShowOption = Annotated[
     bool, typer.Option("--show", help="Show what the store knows (of APP, or all of it); measure nothing.")
@@ -43,16 +32,13 @@ LimitOption = Annotated[
 ]
 
 
+@grouped
 def profile_command(
+    context: typer.Context,
+    target: Target,
     application: Annotated[
         str | None, typer.Argument(metavar="APP", help="Application: a name, or package.module:attribute.")
     ] = None,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
-    nodes: NodesOption = 1,
-    hosts: HostsOption = "",
-    launcher: LauncherOption = "",
-    store: StoreOption = DEFAULT_STORE,
     show: ShowOption = False,
     predict: PredictOption = None,
     import_file: ImportOption = None,
@@ -66,14 +52,21 @@ def profile_command(
     from heterotask_core.stages import profile_stage
 
     if diff is not None:
+        only(context, "--diff", "diff", "as_json", why="it compares two stores")
         _diff(*diff, as_json=as_json)
         return
     if application is None:
         if not show:
-            raise typer.BadParameter("name an application, or use --show or --diff OLD NEW")
-        _show_store(store, as_json=as_json)
+            raise UsageError("there is nothing to profile; name an application, or use --show or --diff OLD NEW")
+        only(context, "--show of the whole store", "show", "store", "as_json")
+        _show_store(target.store, as_json=as_json)
         return
-    workflow, opened = open_workflow(application, [*(param or []), *(predict or [])], devices, nodes, store)
+    for name, option in {"predict": "--predict", "show": "--show", "import_file": "--import"}.items():
+        if name in given(context):
+            only(context, option, "application", name, "as_json", groups=(Target,), why="it measures nothing")
+    workflow, opened = open_workflow(
+        application, replace(target, param=[*(target.param or []), *(predict or [])]), target.nodes
+    )
     if predict:
         from heterotask_core.profiling.predict import predict as estimate
         from heterotask_core.report.profile_text import estimates_text

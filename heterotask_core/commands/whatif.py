@@ -6,59 +6,51 @@ from typing import Annotated, Any
 
 import typer
 
-from heterotask_core.cli import (
-    DEFAULT_STORE,
-    DevicesOption,
-    EvaluationsOption,
+from heterotask_core.cli import _print_json
+from heterotask_core.commands.options import (
+    OF_A_FILE,
+    AppOrInstanceArgument,
+    InstanceOption,
     JsonOption,
-    ParamOption,
-    PlannerOption,
     ProfileBudgetOption,
-    SeedOption,
-    StoreOption,
-    TimeBudgetOption,
-    _budget,
-    _print_json,
+    Search,
+    Setting,
+    grouped,
+    only,
 )
-from heterotask_core.commands.plan import InstanceOption
 
 
+@grouped
 def whatif_command(
-    application: Annotated[str | None, typer.Argument(help="Application; or give --instance.")] = None,
-    param: ParamOption = None,
-    devices: DevicesOption = "",
+    context: typer.Context,
+    setting: Setting,
+    search: Search,
+    application: AppOrInstanceArgument = None,
     nodes: Annotated[
-        str, typer.Option("--nodes", help="Predict for these numbers of nodes like this one, e.g. 1..6.")
-    ] = "",
+        str | None, typer.Option("--nodes", help="Predict for these numbers of nodes like this one, e.g. 1..6.")
+    ] = None,
     gpus: Annotated[
         int | None, typer.Option("--gpus", min=0, help="Accelerators a node, copies of the first in --devices.")
     ] = None,
     instance: InstanceOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    planner: PlannerOption = "portfolio",
-    evaluations: EvaluationsOption = None,
-    time_budget: TimeBudgetOption = None,
-    seed: SeedOption = 0,
     profile_budget: ProfileBudgetOption = 20.0,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the makespan on other platforms, and what limits the plan on this one."""
-    from heterotask_core.commands.problem import profiled
+    from heterotask_core.commands.problem import about, profiled
     from heterotask_core.planning.instance import read_instance
     from heterotask_core.planning.registry import planner as find_planner
     from heterotask_core.planning.whatif import gains, no_latency, parse_counts, scaled_platform
     from heterotask_core.profiling.costs import Overheads
 
-    budget = _budget(evaluations, time_budget, seed)
-    chosen = find_planner(planner)
+    budget, chosen = search.budget(), find_planner(search.planner)
     if instance is not None:
-        if nodes or gpus is not None:
-            raise typer.BadParameter("--nodes and --gpus need an application: an instance has its platform")
+        only(context, "--instance", "instance", "as_json", groups=(Search,), why=OF_A_FILE)
         problem, replaced = read_instance(instance), {}
-    counts = parse_counts(nodes) if nodes else []
+    counts = [] if nodes is None else parse_counts(nodes)
     scaling: list[dict[str, Any]] = []
     if instance is None:
-        known = profiled(application, param, devices, 1, store, profile_budget, quiet=as_json)
+        known = profiled(application, setting, 1, profile_budget, quiet=as_json)
         platform = known.workflow.platform
         if gpus is not None:
             platform = scaled_platform(platform, nodes=1, gpus=gpus)
@@ -77,8 +69,9 @@ def whatif_command(
                     "moved_bytes": plan.moved_bytes(scaled),
                 }
             )
-    schedule = chosen.plan(problem, budget=budget)
-    found = gains(problem, schedule, chosen, budget, replaced=replaced)
+    with about(instance):
+        schedule = chosen.plan(problem, budget=budget)
+        found = gains(problem, schedule, chosen, budget, replaced=replaced)
     if as_json:
         rows = [{"what": g.what, "makespan_s": g.makespan_s, "gain": g.gain} for g in found]
         _print_json({"makespan_s": schedule.makespan_s, "gains": rows, "scaling": scaling})

@@ -95,17 +95,20 @@ def limit_memory(problem: Problem, limits: dict[str, int]) -> Problem:
 
 def parse_limits(texts: list[str]) -> dict[str, int]:
     """Return ``["cuda=2GiB"]`` as ``{"cuda": 2147483648}``. Raises :class:`InfeasiblePlanError`."""
-    limits = {}
+    limits: dict[str, int] = {}
     for text in texts:
-        name, _, size = text.partition("=")
-        number = size.strip().rstrip("BKMGTib")
-        unit = size.strip()[len(number) :]
+        name, _, given = text.partition("=")
+        number = given.strip().rstrip("BKMGTib")
+        unit = given.strip()[len(number) :]
         try:
-            limits[name] = int(float(number) * UNITS[unit])
+            size = int(float(number) * UNITS[unit])
         except (ValueError, KeyError, OverflowError):
             raise InfeasiblePlanError(f"memory limit {text!r} is not NAME=SIZE, e.g. cuda=2GiB or n0=500MB") from None
-        if not name or limits[name] < 0:
+        if not name or size < 0:
             raise InfeasiblePlanError(f"memory limit {text!r} is not NAME=SIZE, e.g. cuda=2GiB or n0=500MB")
+        if name in limits:
+            raise InfeasiblePlanError(f"memory limit {text!r}: {name!r} is limited twice; give one limit of it")
+        limits[name] = size
     return limits
 
 

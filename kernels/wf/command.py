@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from heterotask_core.cli import JsonOption
+from heterotask_core.commands.options import JsonOption
 
 
 def wf(
