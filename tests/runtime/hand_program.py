@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from runtime_kernels import ADD, FILL, STORE, TWICE
 
 from heterotask_core.platform.model import Device, Memory, Node, Platform
 from heterotask_core.program.model import DependencyKind, KernelCall, LaneKind, OpKind, Program, RankRole
@@ -137,3 +138,22 @@ class Builder:
             task_scratch_offset_bytes=np.array([t[3][0] for t in self.tasks], np.int64),
             task_scratch_bytes=np.array([t[3][1] for t in self.tasks], np.int64),
         )
+
+
+def there_and_back(b):
+    """Add 20 items made on ``c0`` of ``n0``, doubled on ``c1`` of ``n1``, and added; return what ``sum.npy`` must be.
+
+    More transfers both ways than one lane's window, and each slot filled anew in every repeat.
+    """
+    back = []
+    for i in range(20):
+        x, there = b.slot("n0"), b.slot("n1", i * 2)
+        y, here = b.slot("n1"), b.slot("n0", i * 2 + 1)
+        filled = b.task("c0", FILL, {"output": x}, params={"value": i})
+        sent = b.transfer(x, there, [filled])
+        doubled = b.task("c1", TWICE, {"input": there, "output": y}, [sent])
+        back.append((b.transfer(y, here, [doubled]), here))
+    total = b.slot("n0")
+    added = b.task("c0", ADD, {"parts": [h for _, h in back], "output": total}, [op for op, _ in back])
+    b.task("c0", STORE, {"input": total}, [added], params={"path": {"output": "sum.npy"}})
+    return sum(2 * (np.arange(COUNT) + float(i)) + 1 for i in range(20))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,8 @@ import numpy as np
 import pytest
 from blocking_kernels import PAUSE
 from hand_program import Builder
-from runtime_kernels import ADD, FILL, STORE, TWICE
+from random_graphs import random_graph
+from runtime_kernels import FILL, STORE, TWICE
 
 from heterotask_core.apps import find_application, parse_params
 from heterotask_core.emulation import MOST_LAG, OpTimes, least_dilation, predict, with_capacity_order
@@ -68,30 +68,6 @@ def machine(nodes: int, gpus: int, capacity_bytes: int | None = None) -> Platfor
     return Platform(tuple(Node(n, "localhost") for n in names), tuple(memories), tuple(devices), tuple(links))
 
 
-def random_graph(seed: int, n_tasks: int) -> tuple[TaskGraph, list[np.ndarray]]:
-    """Return a graph that stores everything it makes, and what that must be."""
-    rng = random.Random(seed)
-    graph, items, values = TaskGraph("random"), [], []
-    for i in range(n_tasks):
-        made = graph.data(f"d{i}", shape=(N,), dtype="float64")
-        kind = rng.choice(["fill", "twice", "twice", "add"]) if len(items) > 3 else "fill"
-        if kind == "fill":
-            graph.add(FILL, writes={"output": made}, params={"value": i})
-            values.append(np.arange(N) + float(i))
-        elif kind == "twice":
-            j = rng.randrange(len(items))
-            graph.add(TWICE, reads={"input": items[j]}, writes={"output": made})
-            values.append(2.0 * values[j] + 1.0)
-        else:
-            chosen = rng.sample(range(len(items)), 3)
-            graph.add(ADD, reads={"parts": [items[j] for j in chosen]}, writes={"output": made})
-            values.append(np.sum([values[j] for j in chosen], axis=0))
-        items.append(made)
-    for i, item in enumerate(items):
-        graph.add(STORE, reads={"input": item}, params={"path": OutputPath(f"{i}.npy")})
-    return graph, values
-
-
 def program_of(graph: TaskGraph, platform: Platform):
     problem = build_problem(graph, platform, Costs({}, {}))
     program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))
@@ -122,7 +98,7 @@ def check_run(result, program, times: OpTimes, values, folder: Path) -> None:
 def test_logical_times_equal_the_simulators_op_by_op(tmp_path, nodes, gpus):
     """In a session, program after program: with noise and waits, with a first pass that is left out, as planned."""
     platform = machine(nodes, gpus)
-    graphs = [random_graph(seed, n_tasks) for seed, n_tasks in ((3, 60), (4, 30))]
+    graphs = [random_graph(seed, n_tasks, length=N) for seed, n_tasks in ((3, 60), (4, 30))]
     programs = [program_of(graph, platform) for graph, _ in graphs]
     assert (programs[0].lane_kinds == LaneKind.CAPACITY).any()
     assert (programs[0].op_kind == OpKind.TRANSFER).any() == (nodes > 1)
@@ -175,7 +151,7 @@ def test_logical_times_equal_the_simulators_where_tasks_block(tmp_path):
 
 @pytest.mark.mpi
 def test_a_job_of_its_own_has_the_same_times(tmp_path):
-    graph, values = random_graph(2, 30)
+    graph, values = random_graph(2, 30, length=N)
     platform = machine(2, 0)
     program = program_of(graph, platform)
     times = OpTimes.planned(program, runs=2, noise=0.3, seed=2)
@@ -185,7 +161,7 @@ def test_a_job_of_its_own_has_the_same_times(tmp_path):
 
 @pytest.mark.mpi
 def test_paced_ranks_wait_for_the_clock_and_say_how_late_they_were(tmp_path):
-    graph, values = random_graph(5, 20)
+    graph, values = random_graph(5, 20, length=N)
     platform = machine(1, 1)
     program = program_of(graph, platform)
     times = OpTimes.planned(program, runs=2)
@@ -200,7 +176,7 @@ def test_paced_ranks_wait_for_the_clock_and_say_how_late_they_were(tmp_path):
 
 
 def test_the_default_dilation_lets_the_tasks_work_fit_into_the_cores():
-    graph, _ = random_graph(5, 20)
+    graph, _ = random_graph(5, 20, length=N)
     platform = machine(1, 1)
     program = program_of(graph, platform)
     models = {"cpu": EmulatedModel(launch_s=4e-4), "gpu": EmulatedModel(speedup=10.0, kernels={"fill": 100.0})}
@@ -294,6 +270,6 @@ def test_canny_on_sixteen_emulated_gpus_of_two_nodes_is_whole_and_as_simulated(t
 def test_emulated_and_real_devices_do_not_mix(tmp_path):
     platform = machine(1, 1)
     platform = replace(platform, devices=(replace(platform.devices[0], kind="cpu"), *platform.devices[1:]))
-    graph, _ = random_graph(1, 20)
+    graph, _ = random_graph(1, 20, length=N)
     with pytest.raises(PlatformError, match=r"emulated devices and real ones \(cpu\) do not mix"):
         execute(program_of(graph, platform), platform, output_dir=tmp_path)

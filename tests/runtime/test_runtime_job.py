@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hand_program import COUNT, SLOT_BYTES, Builder
+from hand_program import COUNT, SLOT_BYTES, Builder, there_and_back
 from overlap_kernels import COMPUTE
 from runtime_kernels import ADD, BUMP, DIE, FAIL, FILL, HANG, STORE, TWICE
 
@@ -83,22 +83,10 @@ def test_one_node_computes_and_traces(tmp_path, left, right):
 
 
 def test_two_virtual_nodes_exchange_over_mpi(tmp_path):
-    """More transfers both ways than one lane's window, and each slot filled anew in every repeat."""
     b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n1")])
-    back = []
-    for i in range(20):
-        x, there = b.slot("n0"), b.slot("n1", i * 2)
-        y, here = b.slot("n1"), b.slot("n0", i * 2 + 1)
-        filled = b.task("c0", FILL, {"output": x}, params={"value": i})
-        sent = b.transfer(x, there, [filled])
-        doubled = b.task("c1", TWICE, {"input": there, "output": y}, [sent])
-        back.append((b.transfer(y, here, [doubled]), here))
-    total = b.slot("n0")
-    added = b.task("c0", ADD, {"parts": [h for _, h in back], "output": total}, [op for op, _ in back])
-    b.task("c0", STORE, {"input": total}, [added], params={"path": {"output": "sum.npy"}})
+    expected = there_and_back(b)
     result = execute(b.build(), b.platform, output_dir=tmp_path, repeats=2, warm_up=False)
     assert result.start_s.shape[0] == 2
-    expected = sum(2 * (np.arange(COUNT) + float(i)) + 1 for i in range(20))
     np.testing.assert_array_equal(np.load(tmp_path / "sum.npy"), expected)
     assert np.isfinite(result.start_s).all()
     assert set(result.arena_peak_bytes) == {"n0", "n1"}

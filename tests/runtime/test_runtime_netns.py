@@ -5,8 +5,8 @@ from __future__ import annotations
 import network_hosts
 import numpy as np
 import pytest
-from hand_program import COUNT, SLOT_BYTES, Builder
-from runtime_kernels import ADD, DIE, FILL, STORE, TWICE
+from hand_program import SLOT_BYTES, Builder, there_and_back
+from runtime_kernels import DIE, FILL
 
 from heterotask_core.doctor import _transport
 from heterotask_core.errors import ExecutionError
@@ -39,20 +39,9 @@ def _builder(two_hosts) -> Builder:
 def test_chain_across_hosts_on_one_clock(two_hosts, launcher, tmp_path):
     """20 items there, doubled, and back; the second host's clock is 1,000 s ahead, and nothing precedes its cause."""
     b = _builder(two_hosts)
-    back = []
-    for i in range(20):
-        x, there = b.slot("n0"), b.slot("n1", i * 2)
-        y, here = b.slot("n1"), b.slot("n0", i * 2 + 1)
-        filled = b.task("c0", FILL, {"output": x}, params={"value": i})
-        sent = b.transfer(x, there, [filled])
-        doubled = b.task("c1", TWICE, {"input": there, "output": y}, [sent])
-        back.append((b.transfer(y, here, [doubled]), here))
-    total = b.slot("n0")
-    added = b.task("c0", ADD, {"parts": [h for _, h in back], "output": total}, [op for op, _ in back])
-    b.task("c0", STORE, {"input": total}, [added], params={"path": {"output": "sum.npy"}})
+    expected = there_and_back(b)
     program = b.build()
     result = execute(program, b.platform, output_dir=tmp_path, repeats=2, launcher=launcher)
-    expected = sum(2 * (np.arange(COUNT) + float(i)) + 1 for i in range(20))
     np.testing.assert_array_equal(np.load(tmp_path / "sum.npy"), expected)
     clock = result.clocks["n1"]
     assert clock.offset_s == pytest.approx(network_hosts.CLOCK_AHEAD_S[1], abs=clock.error_s + 1e-6)

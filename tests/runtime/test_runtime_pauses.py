@@ -11,7 +11,8 @@ import threading
 import numpy as np
 import psutil
 import pytest
-from test_runtime_planned import Costs, _platform, _random_graph
+from random_graphs import random_graph
+from test_runtime_planned import Costs, N, _platform
 
 from heterotask_core.planning.base import Budget
 from heterotask_core.planning.from_graph import build_problem
@@ -64,7 +65,7 @@ class Pauses:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_pauses_change_no_result(tmp_path, seed):
-    graph, values = _random_graph(random.Random(seed), 40)
+    graph, values = random_graph(seed, 40, length=N)
     platform = _platform()
     problem = build_problem(graph, platform, Costs({}, {}))
     program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))

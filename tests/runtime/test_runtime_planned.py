@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import random
 from functools import partial
 
 import numpy as np
 import pytest
-from runtime_kernels import ADD, FILL, STORE, TWICE
+from random_graphs import random_graph
 
-from heterotask_core.graph import TaskGraph
-from heterotask_core.kernel import OutputPath
 from heterotask_core.planning.base import Budget
 from heterotask_core.planning.from_graph import build_problem
 from heterotask_core.planning.registry import planner
@@ -53,35 +50,12 @@ def _platform() -> Platform:
     return Platform(nodes=nodes, memories=tuple(memories), devices=tuple(devices), links=tuple(links))
 
 
-def _random_graph(rng: random.Random, n_tasks: int) -> tuple[TaskGraph, list[np.ndarray]]:
-    """Return a graph that stores everything it makes, and what that must be."""
-    graph, items, values = TaskGraph("random"), [], []
-    for i in range(n_tasks):
-        made = graph.data(f"d{i}", shape=(N,), dtype="float64")
-        kind = rng.choice(["fill", "twice", "twice", "add"]) if len(items) > 3 else "fill"
-        if kind == "fill":
-            graph.add(FILL, writes={"output": made}, params={"value": i})
-            values.append(np.arange(N) + float(i))
-        elif kind == "twice":
-            j = rng.randrange(len(items))
-            graph.add(TWICE, reads={"input": items[j]}, writes={"output": made})
-            values.append(2.0 * values[j] + 1.0)
-        else:
-            chosen = rng.sample(range(len(items)), 3)
-            graph.add(ADD, reads={"parts": [items[j] for j in chosen]}, writes={"output": made})
-            values.append(np.sum([values[j] for j in chosen], axis=0))
-        items.append(made)
-    for i, item in enumerate(items):
-        graph.add(STORE, reads={"input": item}, params={"path": OutputPath(f"{i}.npy")})
-    return graph, values
-
-
 def test_planned_graphs_give_what_serial_execution_gives(tmp_path):
     """The first in a job of its own, the others in a session's job."""
     platform = _platform()
     with Session(platform) as session:
         for seed in (1, 2, 3):
-            graph, values = _random_graph(random.Random(seed), 30)
+            graph, values = random_graph(seed, 30, length=N)
             problem = build_problem(graph, platform, Costs({}, {}))
             program = lower(graph, platform, problem, planner("peft").plan(problem, budget=Budget()))
             assert set(program.task_device.tolist()) == set(range(len(platform.devices)))
