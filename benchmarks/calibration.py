@@ -18,7 +18,8 @@ from pathlib import Path
 # ``calibration`` below is the package, not this file.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from arguments import run_program
 from calibration_ablation import main
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from arguments import (
+    Parser,
+    RefusedError,
+    Row,
+    among,
+    file_to_read,
+    file_to_write,
+    listed,
+    read_rows,
+    whole,
+)
 from calibration_arms import ARMS, Bed, compare_arms, list_plans
 from calibration_machine import Setting, draw_case, make_case
 from calibration_real import emulated_row, on_this_machine
 from calibration_report import region_text, report
+from pydantic import model_validator
 
 from calibration.prior import DEFAULT_PRIOR, FAMILIES, Family, Machine, Prior
 from calibration.virtual import Truth
-from heterotask_core.errors import HeteroTaskError
+from heterotask_core.errors import CalibrationError
 from heterotask_core.profiling.costs import Overheads
 from heterotask_core.program import buffers
 
@@ -28,6 +41,38 @@ CPUS = {"virtual": {GPU: 0, BOTH: 4}, "emulated": {GPU: 0, BOTH: 1}}
 FRESH_RUNS = 25
 RATIOS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 SLOWNESSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+COMPARED = ("uncalibrated", "regression + BO", "accepted", "oracle")
+"""Arms without which there is nothing to report."""
+
+
+class Measured(Row):
+    """A line that ``--out`` keeps; see ``compare_arms``."""
+
+    draw: int
+    family: str
+    devices: str
+    makespan_s: dict[str, float]
+    true_s: dict[str, float]
+    half: dict[str, float]
+    seconds: dict[str, float]
+    spent: dict[str, float]
+    status: str
+    evaluations: int
+    runs: int
+    makespan_before: float = math.nan
+    makespan_after: float = math.nan
+    op_before: float = math.nan
+    op_after: float = math.nan
+
+    @model_validator(mode="after")
+    def _arms(self) -> Self:
+        if missing := [arm for arm in COMPARED if arm not in self.makespan_s]:
+            raise ValueError(f"makespan_s lacks {missing[0]!r}")
+        if self.makespan_s.keys() != self.true_s.keys():
+            raise ValueError("makespan_s and true_s are of different arms")
+        if self.spent and not {"own", "planning", "optimising"} <= self.spent.keys():
+            raise ValueError("spent lacks own, planning or optimising")
+        return self
 
 
 def one(setting: Setting, draw: int, family: Family, devices: str) -> dict[str, Any]:
@@ -69,75 +114,50 @@ def loosen_packing() -> None:
     buffers.MOST_TRIES = 1
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Parse the command line, run and print."""
-    parser = _parser()
-    args = parser.parse_args(argv)
-    try:
-        _run(parser, args)
-    except HeteroTaskError as error:
-        parser.error(str(error))
+    _run(_parser().parse_args())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="calibration.py", description="What calibration gains, part by part, on drawn truths."
-    )
+def _parser() -> Parser:
+    parser = Parser(prog="calibration.py", description="What calibration gains, part by part, on drawn truths.")
     parser.add_argument("--backend", choices=("virtual", "emulated", "machine"), default="virtual")
-    parser.add_argument("--prior", type=Path, default=DEFAULT_PRIOR, help="YAML file of ranges")
-    parser.add_argument("--draws", type=_count, default=None, help="default: 20 virtual, 2 emulated")
-    parser.add_argument("--first", type=int, default=0, help="number of the first draw")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--families", type=_names(FAMILIES), default=list(FAMILIES), help=",".join(FAMILIES))
-    parser.add_argument("--modes", type=_names(MODES), help=f"devices used: {','.join(MODES)}; emulated: {BOTH}")
-    parser.add_argument("--evaluations", type=_count, help="measurements an arm; default: 20, elsewhere 6")
-    parser.add_argument("--planner-evaluations", type=_count, default=200)
-    parser.add_argument("--tiles", type=_count, help="rows and columns of tiles; default: 6, emulated 3, machine 4")
-    parser.add_argument("--nodes", type=_count, default=2)
-    parser.add_argument("--gpus", type=_count, help="GPUs a node; default: 8, emulated 2")
+    parser.add_argument("--prior", type=file_to_read, default=DEFAULT_PRIOR, help="YAML file of ranges")
+    parser.add_argument("--draws", type=whole(), default=None, help="default: 20 virtual, 2 emulated")
+    parser.add_argument("--first", type=whole(0), default=0, help="number of the first draw")
+    parser.add_argument("--seed", type=whole(0), default=0)
+    parser.add_argument("--families", type=listed(among(FAMILIES)), default=list(FAMILIES), help=",".join(FAMILIES))
+    parser.add_argument("--modes", type=listed(among(MODES)), help=f"devices used: {','.join(MODES)}; emulated: {BOTH}")
+    parser.add_argument("--evaluations", type=whole(2), help="measurements an arm; default: 20, elsewhere 6")
+    parser.add_argument("--planner-evaluations", type=whole(), default=200)
+    parser.add_argument("--tiles", type=whole(), help="rows and columns of tiles; default: 6, emulated 3, machine 4")
+    parser.add_argument("--nodes", type=whole(), default=2)
+    parser.add_argument("--gpus", type=whole(), help="GPUs a node; default: 8, emulated 2")
     parser.add_argument("--devices", default="cpu:1,opencl:1", help="of --backend machine")
-    parser.add_argument("--jobs", type=_count, default=1, help="processes (virtual)")
+    parser.add_argument("--jobs", type=whole(), default=1, help="processes (virtual)")
     parser.add_argument("--no-region", action="store_true")
-    parser.add_argument("--read", type=Path, nargs="+", help="report what earlier runs wrote with --out")
-    parser.add_argument("--out", type=Path, help="file to append a JSON line a draw, family and devices to")
+    parser.add_argument("--read", type=file_to_read, nargs="+", help="report what earlier runs wrote with --out")
+    parser.add_argument("--out", type=file_to_write, help="file to append a JSON line a draw, family and devices to")
     return parser
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
-    return value
-
-
-def _names(known: Sequence[str]) -> Any:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; there are {', '.join(known)}")
-        return [name for name in known if name in names]
-
-    return parse
-
-
-def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+def _run(args: argparse.Namespace) -> None:
     if args.read:
-        print(report([row for path in args.read for row in _read(parser, path)]))
+        print(report(_read(args.read)))
         return
     virtual = args.backend == "virtual"
     evaluations = args.evaluations or (20 if virtual else 6)
-    if evaluations < 2:
-        parser.error("--evaluations: it takes at least 2 to compare anything")
     if args.backend == "machine":
         for line in on_this_machine(args.devices, tiles=args.tiles or 4, seed=args.seed, evaluations=evaluations):
             print(line, flush=True)
         return
-    if args.out:
-        try:
-            args.out.open("a").close()
-        except OSError as error:
-            parser.error(f"--out {args.out}: {error.strerror}")
+    try:
+        Prior.read(args.prior)
+    except CalibrationError as error:
+        raise RefusedError(str(error)) from None
+    if args.out and args.out.exists():
+        # What is appended to must be of this kind.
+        read_rows(args.out, Measured)
     setting = Setting(
         args.prior,
         args.seed,
@@ -150,7 +170,6 @@ def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         CPUS[args.backend],
         here=not virtual,
     )
-    Prior.read(args.prior)
     cases = [
         (draw, family, devices)
         for draw in range(args.first, args.first + (args.draws or (20 if virtual else 2)))
@@ -163,6 +182,7 @@ def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         rows.append(row)
         print(f"draw {row['draw']}, {row['family']}, {row['devices']}: {row['status']}", flush=True)
         if args.out:
+            args.out.parent.mkdir(parents=True, exist_ok=True)
             with args.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
     if not virtual:
@@ -187,11 +207,21 @@ def _virtual(
         cells += [cell.result() for cell in regions]
 
 
-def _read(parser: argparse.ArgumentParser, path: Path) -> list[dict[str, Any]]:
-    try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if not rows or not all(isinstance(row, dict) and "makespan_s" in row for row in rows):
-            raise ValueError("it holds no rows")
-    except (OSError, ValueError) as error:
-        parser.error(f"--read {path} was not written by --out: {error}")
+def _read(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the rows of all files, which are of the same arms and errors."""
+    rows: list[dict[str, Any]] = []
+    for path in paths:
+        found = read_rows(path, Measured)
+        if not found:
+            raise RefusedError(f"{path} holds no rows; name a file that --out has written")
+        rows += found
+        for k, row in enumerate(found, 1):
+            if _columns(row) != _columns(rows[0]):
+                raise RefusedError(
+                    f"{path}, line {k}: its arms or errors are not those of the first line; read it alone"
+                )
     return rows
+
+
+def _columns(row: dict[str, Any]) -> tuple[list[str], list[str]]:
+    return sorted(row["makespan_s"]), sorted(name for name in row if name.endswith(("_before", "_after")))

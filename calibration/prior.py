@@ -127,9 +127,12 @@ class Prior(BaseModel):
         try:
             return Prior.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
         except ValidationError as error:
+            # Unknown keys before others, so that one is always named: what is missing is often what is misspelt.
+            found = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")[:3]
             wrong = [
                 f"{'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg'].removeprefix('Value error, ')}"
-                for e in error.errors()[:3]
+                for e in error.errors()
+                if e in found
             ]
             raise CalibrationError(f"{path}, {'; '.join(wrong)}; {see}") from None
         except OSError as error:

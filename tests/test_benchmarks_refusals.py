@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def refused(
     assert end.value.code == 2, printed
     lines = [line for line in printed.err.splitlines() if not line.startswith("left out: ")]
     assert len(lines) == 1, printed.err
-    assert lines[0].startswith(f"{name}.py: ")
+    assert re.match(r"[a-z_]+\.py: ", lines[0])
     return lines[0]
 
 
@@ -121,3 +122,57 @@ def test_what_a_file_says_of_starpu_may_be_anything(monkeypatch: pytest.MonkeyPa
     ):
         problem = instance.instance_to_problem(json.loads(json.dumps(document | {"meta": meta})))
         assert planner.references(problem) == found
+
+
+MEASURED = {
+    "draw": 0, "family": "null", "devices": "GPU", "status": "rejected", "evaluations": 6, "runs": 9,
+    "makespan_s": dict.fromkeys(("uncalibrated", "regression + BO", "accepted", "oracle"), 1.0),
+    "true_s": dict.fromkeys(("uncalibrated", "regression + BO", "accepted", "oracle"), 1.0),
+    "half": {}, "seconds": {}, "spent": {}, "makespan_before": 0.1, "makespan_after": 0.1,
+}  # fmt: skip
+"""A row of the calibration's benchmark with the arms that there have to be."""
+
+
+def _without(arm: str) -> dict[str, object]:
+    return MEASURED | {"makespan_s": {name: 1.0 for name in MEASURED["makespan_s"] if name != arm}}  # type: ignore[attr-defined]
+
+
+CALIBRATION = {
+    "seed": (("--seed", "-1"), "--seed: -1 is less than 0"),
+    "first": (("--first", "-1"), "--first: -1 is less than 0"),
+    "draws": (("--draws", "x"), "--draws: 'x' is not a whole number"),
+    "evaluations": (("--evaluations", "1"), "--evaluations: 1 is less than 2"),
+    "families": (("--families", "null,odd"), "--families: 'odd' is unknown; there are additive, interference, null"),
+    "no modes": (("--modes", ""), "--modes: '' names nothing"),
+    "no prior": (("--prior", "missing"), "missing: there is no such file"),
+    "prior first": (("--prior", "prior.yaml", "--out", "out"), "prior.yaml, known: Field required"),
+    "prior's key": (("--prior", "prior.yaml"), "sections: Extra inputs are not permitted"),
+    "no file": (("--read", "missing"), "--read: missing: there is no such file"),
+    "empty": (("--read", "empty"), "empty holds no rows"),
+    "other rows": (("--read", "other"), "other, line 1: draw: Field required"),
+    "no oracle": (("--read", "arms"), "arms, line 1: Value error, makespan_s lacks 'oracle'"),
+    "other arms": (("--read", "rows", "more"), "more, line 1: its arms or errors are not those of the first line"),
+    "append to other": (("--out", "other"), "other, line 1: draw: Field required"),
+}
+
+
+@pytest.mark.parametrize("what", CALIBRATION)
+def test_calibration(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prior.yaml").write_text("sections: {}")
+    more = {name: MEASURED[name] | {"regression": 1.0} for name in ("makespan_s", "true_s")}  # type: ignore[operator]
+    rows = {
+        "empty": [],
+        "other": [{"x": 1}],
+        "arms": [_without("oracle")],
+        "rows": [MEASURED],
+        "more": [MEASURED | more],
+    }
+    for name, lines in rows.items():
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    given, told = CALIBRATION[what]
+    assert told in refused("calibration_ablation", monkeypatch, capsys, *given)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

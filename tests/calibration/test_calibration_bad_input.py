@@ -81,6 +81,7 @@ def test_a_prior_needs_ranges_with_sources(tmp_path):
         (text.replace("low: 5.0e-6, high: 5.0e-4", "low: 5.0e-3, high: 5.0e-4"), r"additive\.gpu_launch_s.*no range"),
         (text.replace('source: "set: one op in a thousand"', 'source: ""'), r"noise\.straggler_share\.source"),
         (text.replace("task_s:", "tasks_s:"), r"known\.task_s: Field required; known\.tasks_s: Extra inputs"),
+        ("sections: {}", r"Field required; .*sections: Extra inputs"),
         (text.replace("low: 0.001, high: 0.001", "low: 2, high: 4"), r"straggler_share: 2.0 to 4.0 is not within 0"),
         (text.replace("low: 0.2, high: 0.8", "low: 0.2, high: .inf"), r"known\.kernel_spread\.high: .* finite"),
         (text.replace("high: 2.0e-4", "high: 20"), r"additive\.link_setup_s: .* is not within 0.0 to 1.0"),
