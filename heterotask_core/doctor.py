@@ -10,13 +10,13 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from heterotask_core.errors import HeteroTaskError
 from heterotask_core.platform.model import Platform
+from heterotask_core.scratch import scratch_folder
 
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "panfs"}
 TRANSPORT_MARK = "heterotask-transport "
@@ -259,7 +259,7 @@ def _transport(hosts: Sequence[str]) -> list[Finding]:
     from heterotask_core.runtime.launch.choose import choose_launcher
 
     pair = tuple(hosts[:2]) if len(hosts) > 1 else (hosts[0], hosts[0])
-    with tempfile.TemporaryDirectory(prefix="heterotask-doctor-") as folder:
+    with scratch_folder() as folder:
         argv = [sys.executable, "-m", "mpi4py", "-m", "heterotask_core.transport"]
         try:
             command = choose_launcher(hosts=pair).command(

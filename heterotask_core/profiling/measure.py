@@ -8,7 +8,6 @@ devices do to each other when all are busy, belong to one platform.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -37,6 +36,7 @@ from heterotask_core.profiling.records import (
     save_record,
 )
 from heterotask_core.profiling.samples import outliers, summarise
+from heterotask_core.scratch import scratch_folder
 from heterotask_core.store import Store
 from heterotask_core.tables import BUSY, PAIRS, TIMING_SAMPLES, TIMINGS
 
@@ -105,8 +105,8 @@ def profile(
     work = _Work(graph, platform, wanted, record, known, budget_s, kernel_limit_s, progress)
     if missing or lacking or work.windows():
         store.prepare()
-        with tempfile.TemporaryDirectory(prefix="heterotask-", dir=_scratch_folder(graph)) as name:
-            work.run(Path(name), missing, lacking)
+        with scratch_folder(_scratch_place(graph)) as folder:
+            work.run(folder, missing, lacking)
         save_record(store, platform, record)
         if work.errors:
             more = f" (and {len(work.errors) - 3} more)" if len(work.errors) > 3 else ""
@@ -317,7 +317,7 @@ class _Work:
             self.progress(self._done, self._total)
 
 
-def _scratch_folder(graph: TaskGraph) -> Path | None:
+def _scratch_place(graph: TaskGraph) -> Path | None:
     """Return /dev/shm if the graph's data would leave half of it free, else None for the usual temporary folder."""
     size_bytes = sum(item.size_bytes for item in graph.items)
     shared = Path("/dev/shm")

@@ -14,7 +14,7 @@ from typing import Any
 
 from heterotask_core.errors import ProfileError
 from heterotask_core.platform.model import Device
-from heterotask_core.runtime.launch.base import clean_environment
+from heterotask_core.runtime.launch.base import clean_environment, parent_guard
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -43,7 +43,7 @@ class Child:
     """``python -m heterotask_core.profiling.child`` on one device; use it with ``contextlib.closing``."""
 
     def __init__(self, job: Mapping[str, Any], device: Device, folder: Path) -> None:
-        """Start it; files of the job go to ``folder``."""
+        """Start it, to be killed when the calling thread ends; files of the job go to ``folder``."""
         self._device = device
         name = f"{device.name}-{time.monotonic_ns()}"
         self._errors = folder / f"{name}.stderr"
@@ -51,7 +51,7 @@ class Child:
         job_file.write_text(json.dumps(job))
         with self._errors.open("w") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "heterotask_core.profiling.child", str(job_file)],
+                [*parent_guard(), sys.executable, "-m", "heterotask_core.profiling.child", str(job_file)],
                 env=child_environment(int(job["cores"])),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
+
+from heterotask_core.scratch import remove_folder
 
 
 def remove_files(folder: Path) -> None:
@@ -24,4 +25,4 @@ def remove_files(folder: Path) -> None:
 def remove_job(folder: Path) -> None:
     """Remove the shared-memory files of a job and its folder."""
     remove_files(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)

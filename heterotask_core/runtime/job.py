@@ -121,9 +121,12 @@ def execute(
     except OSError as error:
         remove_job(folder)
         raise LaunchError(f"cannot write the job to {folder}: {error}; free space there, or set TMPDIR") from error
-    drop_partial(output_dir)
+    except BaseException:
+        remove_job(folder)
+        raise
     start_s = time.monotonic()
     try:
+        drop_partial(output_dir)
         job = MpiJob(folder, ranks=program.ranks, hosts=hosts, launcher=launcher)
     except BaseException:
         remove_job(folder)

@@ -7,15 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from heterotask_core import scratch
 from heterotask_core.errors import ExecutionError, LaunchError
 from heterotask_core.program.model import RankRole
 from heterotask_core.runtime import failure
-from heterotask_core.runtime.cleanup import remove_job
+from heterotask_core.runtime.cleanup import remove_files, remove_job
 from heterotask_core.runtime.echo import Echo
 from heterotask_core.runtime.launch.base import Launcher, clean_environment, is_here
 from heterotask_core.runtime.line import Line
@@ -54,13 +54,15 @@ class End(enum.Enum):
 def make_folder(output_dir: Path, hosts: Sequence[str]) -> Path:
     """Return a new folder for a job: in the temporary folder, or, for several hosts, where the results go.
 
+    What jobs have left there whose callers and reapers were killed together is removed, shared memory too.
+
     Raises:
         LaunchError: it cannot be made.
     """
     try:
         if all(is_here(host) for host in hosts):
-            return Path(tempfile.mkdtemp(prefix="heterotask-job-"))
-        return Path(tempfile.mkdtemp(prefix=".heterotask-job-", dir=output_dir)).resolve()
+            return scratch.make_folder("heterotask-job-", remove=remove_files)
+        return scratch.make_folder(".heterotask-job-", output_dir, remove=remove_files)
     except OSError as error:
         raise LaunchError(f"cannot make the job's folder: {error}; free space there, or set TMPDIR") from error
 
@@ -127,6 +129,7 @@ class MpiJob:
             self._line.hang_up()
             raise
         self._reaper = Reaper(folder, self.process.pid, here)
+        scratch.dismiss_guard(folder)
 
     @property
     def done_ops(self) -> int:

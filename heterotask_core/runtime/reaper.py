@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from heterotask_core import scratch
 from heterotask_core.runtime.cleanup import remove_files, remove_job
 from heterotask_core.runtime.watch import RankWatch
 
@@ -46,6 +47,9 @@ class Reaper:
 
 def main(folder: Path, pid: int, ranks: list[int]) -> None:
     """Wait for the caller's end, and clear up unless it said that it has."""
+    # When the caller is gone, nobody else may take the folder for abandoned.
+    with contextlib.suppress(OSError):
+        scratch.hold(folder)
     launcher = None
     with contextlib.suppress(ProcessLookupError):
         launcher = os.pidfd_open(pid)

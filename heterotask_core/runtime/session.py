@@ -242,6 +242,7 @@ class Session:
                 listener.listen(1)
                 self._job = MpiJob(folder, ranks=program.ranks, hosts=hosts, launcher=launcher)
             except OSError as error:
+                remove_job(folder)
                 raise LaunchError(f"cannot make the session's socket in {folder}: {error}; set TMPDIR") from error
             except BaseException:
                 remove_job(folder)
