@@ -156,9 +156,10 @@ def _plan_problem(
             }
         )
         return
-    print("\n".join(plan_lines(problem, schedule)))
+    lines = [*plan_lines(problem, schedule)]
     if gantt:
-        print("\n".join(gantt_lines(schedule_bars(problem, schedule))))
+        lines += gantt_lines(schedule_bars(problem, schedule))
+    print("\n".join(lines))
     if out is not None:
         print(f"plan: {out}")
 
@@ -207,8 +208,9 @@ def _compare(problem: Problem, names: list[str], search: Search, out: Path | Non
                 print(f"{r['planner']:20} {'-':>12}  {r['refused']}")
                 continue
             ratio = r["makespan_s"] / best.makespan_s if best and best.makespan_s > 0 else 1.0
+            form = "3f" if ratio < 1000 else "3g"
             print(
-                f"{r['planner']:20} {r['makespan_s']:12.6g} {ratio:7.3f} {r['planning_s']:10.3f} "
+                f"{r['planner']:20} {r['makespan_s']:12.6g} {ratio:7.{form}} {r['planning_s']:10.3f} "
                 f"{r['moved_bytes'] / 1e6:10.4g}  {above_text(r['above_optimal'])}"
             )
     if best is None:

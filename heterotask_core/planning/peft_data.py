@@ -3,6 +3,7 @@
 A list schedule takes transfers that end in time for nothing, and so fills the links until later tasks wait for them.
 Here the seconds that a task's inputs spend on links count β times in the choice of its device, beside what they delay
 it. β is what StarPU calls so (Augonnet et al., 2011): the weight of transfers against time in its ``dmda`` schedulers.
+β = 0, which is PEFT and HEFT as they are, is not tried: the best of what is tried may be longer than both.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from heterotask_core.planning.schedule import Schedule
 
 WIDTH = 80
 MOST_LANES = 64
+MOST_PER_CENT = 1000
+"""Per cent above the optimum that are said as such."""
 Bar = tuple[str, str, float, float]
 """(lane, kernel, start in seconds, finish in seconds)."""
 
@@ -22,8 +24,8 @@ def plan_lines(problem: Problem, schedule: Schedule) -> Iterable[str]:
     """Yield the summary: makespan and bounds, busy shares by device, bytes by link, peaks by memory."""
     span = schedule.makespan_s
     yield f"{problem.name}: {schedule.planner} makespan {span:.6g} s, {above_text(schedule.above_optimal())}"
-    parts = bounds(problem)
-    yield "  lower bounds: " + ", ".join(f"{name} {value:.6g} s" for name, value in parts.items())
+    if parts := bounds(problem):
+        yield "  lower bounds: " + ", ".join(f"{name} {value:.6g} s" for name, value in parts.items())
     busy = np.zeros(problem.n_devices)
     np.add.at(busy, schedule.task_device, schedule.task_finish_s - schedule.task_start_s)
     count = np.bincount(schedule.task_device, minlength=problem.n_devices)
@@ -55,9 +57,11 @@ def link_name(problem: Problem, link: int) -> str:
 
 
 def above_text(above: float | None) -> str:
-    """Return how far from optimal a plan can be."""
+    """Return how far from optimal a plan can be; as a factor where a percentage would be a long number."""
     if above is None:
         return "no lower bound"
+    if above > MOST_PER_CENT / 100:
+        return f"at most {1 + above:.3g} times the optimum"
     return "proven optimal" if above <= 1e-6 else f"at most {100 * above:.1f} % above optimal"
 
 
