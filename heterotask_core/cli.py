@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -341,8 +341,12 @@ class Terminated(SystemExit):
     """SIGTERM arrived."""
 
 
+class HungUp(Terminated):
+    """SIGHUP arrived: the terminal is gone."""
+
+
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise Terminated(128 + number)
+    raise (HungUp if number == signal.SIGHUP else Terminated)(128 + number)
 
 
 def _is_interrupted(end: BaseException | None) -> bool:
@@ -354,9 +358,11 @@ def _is_interrupted(end: BaseException | None) -> bool:
 
 def _end_now(code: str | int | None) -> NoReturn:
     """Say that the command is interrupted, and end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    print(INTERRUPTED, file=sys.stderr, flush=True)
+    # A terminal that is gone takes nothing.
+    with suppress(OSError):
+        print(INTERRUPTED, file=sys.stderr, flush=True)
     leave(code if isinstance(code, int) else 1)
 
 
@@ -372,7 +378,10 @@ def main() -> None:
         app.command(entry.name)(_load_command(entry))
     # Like Ctrl-C: what was started is ended and temporary files go, which the default would leave.
     signal.signal(signal.SIGTERM, _terminate)
-    lost = resend_lost({KeyboardInterrupt: signal.SIGINT, Terminated: signal.SIGTERM})
+    # Unless nohup has it ignored.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _terminate)
+    lost = resend_lost({KeyboardInterrupt: signal.SIGINT, HungUp: signal.SIGHUP, Terminated: signal.SIGTERM})
     try:
         app()
     except SystemExit as end:

@@ -238,7 +238,7 @@ def test_a_kernel_that_nothing_here_can_run_is_refused_before_anything_is_measur
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_profile_ends_its_processes_and_leaves_nothing(tmp_path, number):
     (tmp_path / "slow_app.py").write_text(SLOW_APP)
     command = [sys.executable, "-m", "heterotask_core.cli", "profile", "slow_app:APP", "--devices", "cpu:1"]
@@ -251,7 +251,7 @@ def test_interrupted_profile_ends_its_processes_and_leaves_nothing(tmp_path, num
         stderr=subprocess.PIPE,
         text=True,
         # A shell's background job, as this test may be one, ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     ) as process:
         try:
             while not started.exists() and process.poll() is None:
@@ -330,7 +330,8 @@ APP = App()
 
 
 @pytest.mark.parametrize(
-    ("number", "times", "fails"), [(signal.SIGINT, 20, False), (signal.SIGTERM, 1, False), (signal.SIGINT, 1, True)]
+    ("number", "times", "fails"),
+    [(signal.SIGINT, 20, False), (signal.SIGTERM, 1, False), (signal.SIGHUP, 1, False), (signal.SIGINT, 1, True)],
 )
 def test_a_signal_in_a_callback_from_c_ends_the_command_too(tmp_path, number, times, fails):
     (tmp_path / "callback_app.py").write_text(CALLBACK_APP)
@@ -343,11 +344,34 @@ def test_a_signal_in_a_callback_from_c_ends_the_command_too(tmp_path, number, ti
         capture_output=True,
         text=True,
         timeout=60,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     said = [line for line in done.stderr.splitlines() if line.strip()]
     assert (done.returncode, done.stdout) == (128 + number, "goes on\n")
     assert said == ["interrupted: everything that was started is ended, complete records are kept"]
+
+
+def test_under_nohup_the_end_of_the_terminal_ends_nothing():
+    probe = (
+        "import os, signal, sys\n"
+        "from heterotask_core import cli\n"
+        "@cli.app.command('hang-up')\n"
+        "def hang_up():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    print('goes on')\n"
+        "sys.argv = ['heterotask', 'hang-up']\n"
+        "cli.main()\n"
+    )
+    ends = {signal.SIG_IGN: (0, "goes on\n"), signal.SIG_DFL: (129, "")}
+    for handler, expected in ends.items():
+        done = subprocess.run(
+            [sys.executable, "-c", probe],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            preexec_fn=lambda handler=handler: signal.signal(signal.SIGHUP, handler),
+        )
+        assert (done.returncode, done.stdout) == expected
 
 
 def test_help_imports_nothing_heavy():
