@@ -76,7 +76,8 @@ def plan_command(
     limits = parse_limits(limit_memory or [])
     if instance is not None:
         with about(instance):
-            _plan_problem(limited(read_instance(instance), limits), search, names, out, gantt, as_json)
+            problem = limited(read_instance(instance), limits)
+        _plan_problem(problem, search, names, out, gantt, as_json, source=instance)
         return
     known = profiled(application, target, target.nodes, profile_budget, quiet=as_json)
     if names or limits or out is not None:
@@ -125,17 +126,30 @@ def _bars(trace: Any) -> Iterator[tuple[str, str | None, float, float]]:
 
 
 def _plan_problem(
-    problem: Problem, search: Search, names: list[str], out: Path | None, gantt: bool, as_json: bool
+    problem: Problem,
+    search: Search,
+    names: list[str],
+    out: Path | None,
+    gantt: bool,
+    as_json: bool,
+    source: Path | None = None,
 ) -> None:
-    """Plan a problem, write the plan, print what it is like; or the table of several planners."""
+    """Plan a problem (of the file ``source``), write the plan, print what it is like; or the table of several planners.
+
+    Refusals of the problem name its file.
+    """
+    from heterotask_core.commands.problem import about
     from heterotask_core.planning.plan_file import write_plan
     from heterotask_core.planning.registry import planner as find_planner
     from heterotask_core.report.plan_text import gantt_lines, link_name, plan_lines, schedule_bars
 
     if names:
-        _compare(problem, names, search, out, as_json)
+        best, refusal = _compare(problem, names, search, out, as_json)
+        if best is None:
+            with about(source):
+                raise InfeasiblePlanError(f"no plan by {', '.join(names)}: {refusal}")
         return
-    with _search_progress(quiet=as_json) as advance:
+    with about(source), _search_progress(quiet=as_json) as advance:
         schedule = find_planner(search.planner).plan(problem, budget=search.budget(), progress=advance)
     if out is not None:
         write_plan(out, problem, schedule)
@@ -164,23 +178,24 @@ def _plan_problem(
         print(f"plan: {out}")
 
 
-def _compare(problem: Problem, names: list[str], search: Search, out: Path | None, as_json: bool) -> None:
-    """Print a row a planner and write the shortest plan, of equal ones the first.
-
-    Raises :class:`InfeasiblePlanError` after the table if no planner has found one.
-    """
+def _compare(
+    problem: Problem, names: list[str], search: Search, out: Path | None, as_json: bool
+) -> tuple[Schedule | None, str]:
+    """Print a row a planner, write the shortest plan, of equal ones the first, and return it with the last refusal."""
     from heterotask_core.planning.plan_file import write_plan
     from heterotask_core.planning.registry import planner as find_planner
     from heterotask_core.report.plan_text import above_text
 
     rows: list[dict[str, Any]] = []
     best: Schedule | None = None
+    refusal = ""
     for name in names:
         began = time.perf_counter()
         try:
             schedule = find_planner(name).plan(problem, budget=search.budget())
         except InfeasiblePlanError as error:
-            rows.append({"planner": name, "makespan_s": None, "refused": str(error)})
+            refusal = str(error)
+            rows.append({"planner": name, "makespan_s": None, "refused": refusal})
             continue
         if best is None or schedule.makespan_s < best.makespan_s:
             best = schedule
@@ -213,10 +228,9 @@ def _compare(problem: Problem, names: list[str], search: Search, out: Path | Non
                 f"{r['planner']:20} {r['makespan_s']:12.6g} {ratio:7.{form}} {r['planning_s']:10.3f} "
                 f"{r['moved_bytes'] / 1e6:10.4g}  {above_text(r['above_optimal'])}"
             )
-    if best is None:
-        raise InfeasiblePlanError(f"no plan by {', '.join(names)}: {rows[0]['refused']}")
-    if out is not None and not as_json:
-        print(f"plan of {best.planner}: {out}")
+        if best is not None and out is not None:
+            print(f"plan of {best.planner}: {out}")
+    return best, refusal
 
 
 @contextmanager

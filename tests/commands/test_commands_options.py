@@ -200,6 +200,13 @@ def test_compare_without_any_plan_is_an_error_that_names_the_file(heterotask, fo
         assert err.startswith("error: fan.json: ")
 
 
+def test_a_plan_that_cannot_be_written_is_no_fault_of_the_instance(heterotask, folder):
+    for words in (["--planner", "heft"], ["--compare", "heft,peft"]):
+        code, _, err = heterotask("plan", "--instance", "fan.json", *words, "--out", "nosuch/plan.json")
+        assert code == 1
+        assert err.startswith("error: nosuch/plan.json: cannot be written")
+
+
 def test_a_memory_is_limited_once(heterotask, folder):
     limits = ["--limit-memory", "cuda=1GiB", "--limit-memory", "cuda=2GiB"]
     code, _, err = heterotask("plan", "--instance", "fan.json", *limits)
