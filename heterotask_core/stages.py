@@ -111,9 +111,8 @@ def profile_stage(
     """
     graph, platform = workflow.graph, workflow.platform
     check_runnable(graph, platform)
-    if is_emulated(d.kind for d in platform.devices):
-        return emulated_profile(graph, platform, store, budget_s=budget_s, again=again, progress=progress)
-    return profile(
+    measure = emulated_profile if is_emulated(d.kind for d in platform.devices) else profile
+    return measure(
         graph, platform, store, budget_s=budget_s, kernel_limit_s=kernel_limit_s, again=again, progress=progress
     )
 

@@ -32,7 +32,7 @@ from heterotask_core.kernel import usable_variants
 from heterotask_core.platform.discover import discover
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import timing_cores
-from heterotask_core.profiling.measure import Profile, profile
+from heterotask_core.profiling.measure import KERNEL_LIMIT_S, Profile, profile
 from heterotask_core.program.model import OpKind, Program
 from heterotask_core.store import Store
 from heterotask_core.tables import LINKS, TIMINGS
@@ -93,6 +93,7 @@ def emulated_profile(
     store: Store,
     *,
     budget_s: float = 20.0,
+    kernel_limit_s: float = KERNEL_LIMIT_S,
     again: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
@@ -110,7 +111,15 @@ def emulated_profile(
             )
     # Where a task may run says nothing about how long it takes.
     anywhere = replace(graph, tasks=[replace(task, on=()) for task in graph.tasks])
-    host = profile(anywhere, discover("cpu:1"), store, budget_s=budget_s, again=again, progress=progress)
+    host = profile(
+        anywhere,
+        discover("cpu:1"),
+        store,
+        budget_s=budget_s,
+        kernel_limit_s=kernel_limit_s,
+        again=again,
+        progress=progress,
+    )
     reference_s = {
         (row["class_key"], row["variant"]): float(row["median_s"])
         for row in host.timings.filter(~pl.col("busy")).iter_rows(named=True)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import profiling_kernels as pk  # noqa: F401 - found by the command under this name
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from heterotask_core.commands.profile import profile_command
 from heterotask_core.errors import ProfileError, UsageError
+from heterotask_core.profiling import emulated
 
 APP = "profiling_kernels:APP"
 COMMAND = Typer()
@@ -67,6 +69,20 @@ def test_import_then_diff(store, tmp_path):
     assert "(origin changed)" in text
     assert text.endswith("timings: 1 slower, 3 same\n")
     assert profile("--diff", store, store) == "timings: 4 same\n"
+
+
+def test_emulated_devices_keep_to_the_limits_too(tmp_path, monkeypatch):
+    given = {}
+
+    def measure(*_, **limits):
+        given.update(limits)
+        raise ProfileError("enough")
+
+    monkeypatch.setattr(emulated, "profile", measure)
+    platform = Path(__file__).parents[2] / "examples" / "platforms" / "emulated-2x8.yaml"
+    with pytest.raises(ProfileError, match="enough"):
+        profile(APP, "--platform", platform, "--store", tmp_path, "--kernel-limit", 9, "--profile-budget", 7, "--again")
+    assert (given["kernel_limit_s"], given["budget_s"], given["again"]) == (9.0, 7.0, True)
 
 
 def test_wrong_use_is_refused(tmp_path):
