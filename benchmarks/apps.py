@@ -8,7 +8,6 @@ reproject) starts with its imports done and ends with its result on disk, as the
 every core.
 """
 
-import argparse
 import csv
 import json
 import statistics
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from arguments import Parser, devices, file_to_write, run_program, whole
 
 HETEROTASK = [sys.executable, "-m", "heterotask_core.cli"]
 
@@ -171,11 +171,11 @@ def run_app(name: str, devices: str, repeats: int, store: str) -> dict[str, obje
 
 def main() -> None:
     """Print the table; write it as CSV where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--devices", nargs="+", default=["cpu:2", "cpu:1,opencl:1"])
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--devices", nargs="+", type=devices, default=["cpu:2", "cpu:1,opencl:1"])
     parser.add_argument("--apps", nargs="+", default=list(PLAIN), choices=list(PLAIN))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--repeats", type=whole(), default=5)
+    parser.add_argument("--out", type=file_to_write)
     arguments = parser.parse_args()
     header = f"{'app':9} {'devices':15} {'complete':>9} {'makespan':>9} {'range':>15} {'predicted':>9} {'bound':>9}"
     print(f"{header} {'plain':>9} {'plain/makespan':>14}  check   (milliseconds)", flush=True)
@@ -183,12 +183,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as store:
         for name in arguments.apps:
             plain_s = time_plain(name, arguments.repeats)
-            for devices in arguments.devices:
-                facts = run_app(name, devices, arguments.repeats, f"{store}/store")
+            for where in arguments.devices:
+                facts = run_app(name, where, arguments.repeats, f"{store}/store")
                 spans = facts["makespan_s"]
                 row = {
                     "app": name,
-                    "devices": devices,
+                    "devices": where,
                     "completion_s": facts["completion_s"],
                     "makespan_s": statistics.median(spans),
                     "makespan_least_s": min(spans),
@@ -201,12 +201,13 @@ def main() -> None:
                 rows.append(row)
                 span = f"{row['makespan_least_s'] * 1e3:.0f} to {row['makespan_most_s'] * 1e3:.0f}"
                 print(
-                    f"{name:9} {devices:15} {row['completion_s'] * 1e3:9.0f} {row['makespan_s'] * 1e3:9.1f} {span:>15} "
+                    f"{name:9} {where:15} {row['completion_s'] * 1e3:9.0f} {row['makespan_s'] * 1e3:9.1f} {span:>15} "
                     f"{row['predicted_s'] * 1e3:9.1f} {row['bound_s'] * 1e3:9.1f} {row['plain_s'] * 1e3:9.1f} "
                     f"{row['plain_s'] / row['makespan_s']:14.2f}  {'passed' if row['check'] else 'FAILED'}",
                     flush=True,
                 )
     if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
         with arguments.out.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
@@ -214,4 +215,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

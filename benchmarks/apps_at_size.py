@@ -7,7 +7,6 @@ is profiled or run. Prints tasks, seconds of each step and the peak memory of th
 under a minute and 4 GiB. The mosaic's input files are made before the clock starts.
 """
 
-import argparse
 import itertools
 import json
 import math
@@ -18,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from arguments import Parser, run_program
 
 from heterotask_core.apps import find_application, parse_params
 from heterotask_core.planning.base import Budget
@@ -151,7 +152,7 @@ def measure(name: str, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     """Print a line an application, each measured in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--apps", nargs="+", default=list(PARAMS), choices=list(PARAMS))
     parser.add_argument("--in-this-process", action="store_true", help="print one application's figures as JSON")
     arguments = parser.parse_args()
@@ -175,4 +176,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

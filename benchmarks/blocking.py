@@ -10,7 +10,6 @@ and of measured / predicted the median, the smallest, the largest, and the mean 
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -20,11 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from arguments import Parser, among, run_program, whole
 
 from heterotask_core.graph import TaskGraph
 from heterotask_core.planning.base import Budget
 from heterotask_core.planning.from_graph import build_problem
-from heterotask_core.planning.registry import planner
+from heterotask_core.planning.registry import PLANNERS, planner
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
 from heterotask_core.profiling.costs import CostModel
 from heterotask_core.program.lower import lower
@@ -79,11 +79,11 @@ def graph(seed: int, n_tasks: int) -> TaskGraph:
 
 def main() -> None:
     """Plan, run, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--graphs", type=int, default=12)
-    parser.add_argument("--tasks", type=int, default=24)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--planners", nargs="+", default=["peft", "heft", "portfolio"])
+    parser = Parser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--graphs", type=whole(), default=12)
+    parser.add_argument("--tasks", type=whole(), default=24)
+    parser.add_argument("--repeats", type=whole(), default=5)
+    parser.add_argument("--planners", nargs="+", type=among(PLANNERS), default=["peft", "heft", "portfolio"])
     options = parser.parse_args()
     machine = platform()
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
@@ -110,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

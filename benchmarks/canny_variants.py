@@ -8,7 +8,6 @@ least 15 launches, and the spread (median absolute deviation).
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT"), "1"))
 
 import numpy as np
+from arguments import Parser, listed, run_program, whole
 
 from heterotask_core.errors import HeteroTaskError
 from heterotask_core.graph import Task
@@ -73,9 +73,9 @@ def time_variant(
 
 def main() -> None:
     """Print the table."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--tile", type=int, default=512)
-    options.add_argument("--kernels", default="", help="only these, comma-separated")
+    options = Parser(description=__doc__.splitlines()[0])
+    options.add_argument("--tile", type=whole(16, 16384), default=512)
+    options.add_argument("--kernels", type=listed(str), help="only these, comma-separated")
     given = options.parse_args()
     graph = CANNY.build(CannyParams(size=3 * given.tile, tile=given.tile))
     tasks: dict[str, Task] = {}
@@ -83,8 +83,11 @@ def main() -> None:
         # The tile in the middle, or the last merge; of kernels that run once, the only task.
         if task.kernel.name not in tasks or task.name.endswith("[1,1]") or task.kernel.name == "merge":
             tasks[task.kernel.name] = task
+    for name in given.kernels or ():
+        if name not in tasks:
+            options.error(f"argument --kernels: {name!r} is unknown; there are {', '.join(tasks)}")
     if given.kernels:
-        tasks = {name: tasks[name] for name in given.kernels.split(",")}
+        tasks = {name: tasks[name] for name in given.kernels}
     arena = np.zeros(64 * 4 * given.tile**2 // 4 + (64 << 12), np.uint8)
     arena = arena[-arena.ctypes.data % ALIGNMENT_BYTES :]
     backends: dict[str, Backend] = {}
@@ -116,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -7,7 +7,6 @@ named.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import os
 import sys
@@ -17,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from arguments import Parser, run_program, whole
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "runtime")]
@@ -26,15 +26,17 @@ from failure_cases import CASES, Case, launcher_files, run_case  # noqa: E402
 
 def main() -> int:
     """Run the matrix and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1)
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=whole(), default=1)
     parser.add_argument("--case", action="append", choices=sorted(CASES), help="only these")
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
+    parser.add_argument("--jobs", type=whole(), default=2, help="cases at a time")
     arguments = parser.parse_args()
     cases = [case for case in CASES.values() if not arguments.case or case.name in arguments.case]
     if os.geteuid() != 0:
         print("not root: left out:", ", ".join(case.name for case in cases if case.small_disk_bytes))
         cases = [case for case in cases if not case.small_disk_bytes]
+        if not cases:
+            parser.error("nothing is left of --case; run it as root, or name others")
     # What waits for a limit first, beside what does not.
     cases.sort(key=lambda case: not case.hangs)
     wrong: collections.Counter[str] = collections.Counter()
@@ -69,4 +71,4 @@ def _timed(case: Case) -> tuple[float, list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

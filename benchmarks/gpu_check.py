@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 
+from arguments import Parser, run_program
+
 HETEROTASK = [sys.executable, "-m", "heterotask_core.cli"]
 CANNY = ["canny", "-p", "size=4096", "-p", "tile=1024"]
 OTHERS = {
@@ -25,6 +27,7 @@ def step(*command: str) -> bool:
 
 def main() -> int:
     """Run every step, also after a failure; return the number of failures."""
+    Parser(description=__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as store:
         kept = ["--store", f"{store}/store"]
         steps = [
@@ -44,4 +47,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import Parser, file_to_write, run_program, whole
 from taskbench_graphs import KERNELS, PATTERNS, dependencies, future_task, points, seconds_per_iteration
 
 from heterotask_core.graph import DataItem, TaskGraph
@@ -287,19 +288,25 @@ def run_starpu(per_iteration_s: float, repeats: int) -> str:
     )
 
 
+def _output_bytes(text: str) -> int:
+    """Take the size of an output: doubles, of which a kernel writes the first two."""
+    value = whole(16)(text)
+    if value % 8:
+        raise argparse.ArgumentTypeError(f"{value} bytes are no whole number of doubles; give a multiple of 8")
+    return value
+
+
 def main() -> None:
     """Print a table, and everything measured as JSON where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pattern", nargs="+", default=list(PATTERNS), choices=PATTERNS)
-    parser.add_argument("--width", nargs="+", type=int, default=[2])
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--output-bytes", nargs="+", type=int, default=[16, 65536])
+    parser.add_argument("--width", nargs="+", type=whole(), default=[2])
+    parser.add_argument("--steps", type=whole(), default=1000)
+    parser.add_argument("--output-bytes", nargs="+", type=_output_bytes, default=[16, 65536])
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2], choices=[1, 2])
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--repeats", type=whole(2), default=9, help="at least 2: quartiles are printed")
+    parser.add_argument("--json", type=file_to_write)
     options = parser.parse_args()
-    if options.repeats < 2:
-        parser.error("--repeats must be at least 2: quartiles are printed")
     per_iteration_s = seconds_per_iteration(RANKS)
     iterations = [round(s / per_iteration_s) for s in TASK_S]
     cores = len(os.sched_getaffinity(0))
@@ -332,8 +339,9 @@ def main() -> None:
                 print(f"{pattern:16} {width:5} {output_bytes:6} " + " ".join(f"{c:>22}" for c in cells), flush=True)
     print_others(options.pattern[0], options.width[0], options.output_bytes[0], per_iteration_s, 3)
     if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -14,10 +14,17 @@ import numpy as np
 from mpi4py import MPI
 from taskbench_graphs import FUNCTIONS, dependencies, points
 
+KEYS = ("pattern", "width", "steps", "doubles", "iterations", "repeats")
+
 
 def main() -> None:
     """Run all iteration counts; rank 0 prints."""
-    given = json.loads(sys.argv[1])
+    try:
+        (text,) = sys.argv[1:]
+        given = {name: json.loads(text)[name] for name in KEYS}
+    except (ValueError, TypeError, KeyError):
+        print(f"metg_mpi.py: give one argument, a JSON object of {', '.join(KEYS)}; metg.py does", file=sys.stderr)
+        raise SystemExit(2) from None
     comm = MPI.COMM_WORLD
     pattern, width, steps = given["pattern"], given["width"], given["steps"]
 

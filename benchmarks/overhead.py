@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from arguments import Parser, run_program
 from metg import make_platform, make_program
 from taskbench_graphs import step3
 
@@ -57,6 +58,7 @@ def per_op_ns(call: Callable[[], object]) -> tuple[float, float]:
 
 def main() -> None:
     """Print a table."""
+    Parser(description=(__doc__ or "").splitlines()[0]).parse_args()
     arrays = [np.zeros(2) for _ in range(4)]
     calls = {
         "walk alone (builtin call)": int,
@@ -80,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -169,7 +169,7 @@ def files(folder: Path, match: str, wanted: Sequence[str] = ()) -> list[Path]:
     except (ValueError, NotImplementedError):
         raise InstanceError(f"{match!r} is no pattern of file names; write one such as 'random-*.json*'") from None
     if not named:
-        raise InstanceError(f"{folder} has no file {match}; name a folder of instances, or other files with --match")
+        raise InstanceError(f"{folder} has no file {match}; name another folder, or other files")
     kinds = {path: kind_of(path.name.removesuffix(".gz").removesuffix(".json")) for path in named}
     for begin in wanted:
         if not any(kind.startswith(begin) for kind in kinds.values()):

@@ -9,14 +9,13 @@ placing count, compilation does not. Prints the median and the spread of the rep
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from arguments import Parser, file_to_write, run_program, whole
 
 from heterotask_core.planning.core import arrays
 from heterotask_core.planning.listing import Rule, heft_rule, peft_rule, place
@@ -153,11 +152,11 @@ def evaluation_s(problem: Problem, evaluations: int) -> float:
 
 def main() -> None:
     """Print a line a size and platform."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--evaluations", type=int, default=100)
-    parser.add_argument("--json", type=Path)
+    parser = Parser(description=__doc__)
+    parser.add_argument("--sizes", type=whole(), nargs="+", default=[1000, 10_000, 100_000])
+    parser.add_argument("--repeats", type=whole(), default=3)
+    parser.add_argument("--evaluations", type=whole(), default=100)
+    parser.add_argument("--json", type=file_to_write)
     options = parser.parse_args()
     warm_up()
     pass_s(layered(30, contention=True), peft_rule, 1)
@@ -175,8 +174,9 @@ def main() -> None:
             )
             rows.append({"tasks": n, "contention": contention, "pass_s": times, "evaluation_s": each_s})
     if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -18,16 +18,17 @@ HETEROTASK_INSTANCES names it.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+from arguments import Parser, RefusedError, file_to_write, folder_to_read, run_program
+from planner import files, makespans_s
 
+from heterotask_core.errors import InstanceError
 from heterotask_core.planning.instance import read_instance
 from heterotask_core.planning.listing import heft_rule
 from heterotask_core.planning.policies.machine import Machine, task_levels
@@ -69,8 +70,7 @@ def noisy_s(problem: Problem, name: str) -> list[float]:
 
 def ratios(problem: Problem, name: str) -> dict[str, float]:
     """Return the columns of one instance and policy; NaN where StarPU's makespan is not in the file."""
-    known = problem.meta["starpu_makespan_s"]
-    nocost, notransfer = known["nocost"].get(name, math.nan), known.get("notransfer", {}).get(name, math.nan)
+    nocost, notransfer = (makespans_s(problem, how).get(name, math.nan) for how in ("nocost", "notransfer"))
     noisy = noisy_s(problem, name)
     return {
         "serial": simulate_policy(problem, name).makespan_s / nocost,
@@ -84,22 +84,27 @@ def ratios(problem: Problem, name: str) -> dict[str, float]:
 
 def main() -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=os.environ.get("HETEROTASK_INSTANCES"))
-    parser.add_argument("--out", type=Path, help="CSV file")
+    parser = Parser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "folder", nargs="?", type=folder_to_read, default=os.environ.get("HETEROTASK_INSTANCES") or None
+    )
+    parser.add_argument("--out", type=file_to_write, help="CSV file")
     arguments = parser.parse_args()
     if arguments.folder is None:
         parser.error("name a folder of instances, or set HETEROTASK_INSTANCES")
+    paths = files(arguments.folder, "starpu-*.json*")
     rows: list[dict[str, object]] = []
     near: dict[str, list[float]] = {"dmda": [], "dmdas": []}
     print(f"{'instance':26s} {'policy':10s} {'StarPU s':>9s} " + " ".join(f"{c:>10s}" for c in COLUMNS))
-    for path in sorted(Path(arguments.folder).glob("starpu-*.json*")):
+    for path in paths:
         if "-mem" in path.name:
             continue
-        problem = read_instance(path)
-        known = problem.meta.get("starpu_makespan_s", {}).get("nocost")
-        if not known:
+        try:
+            problem = read_instance(path)
+        except InstanceError as error:
+            print(f"left out: {error}", file=sys.stderr)
             continue
+        known = makespans_s(problem, "nocost")
         for name in POLICIES:
             if name not in known:
                 continue
@@ -109,6 +114,8 @@ def main() -> int:
             sys.stdout.flush()
             if name in near:
                 near[name].append(min(row["serial"], row["fair"], key=lambda r: abs(math.log(r))))
+    if not rows:
+        raise RefusedError(f"{arguments.folder}: no file holds StarPU's makespans of an instance without memory limit")
     for name, values in near.items():
         within = sum(abs(v - 1.0) <= 0.1 for v in values)
         mean = math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
@@ -123,4 +130,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

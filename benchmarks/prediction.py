@@ -26,9 +26,9 @@ from typing import Any
 
 import polars as pl
 import psutil
+from arguments import Parser, number, run_program, whole
 
 from heterotask_core.apps import find_application, parse_params
-from heterotask_core.errors import HeteroTaskError
 from heterotask_core.platform.discover import discover
 from heterotask_core.profiling import measure
 from heterotask_core.profiling.measure import Profile
@@ -107,32 +107,25 @@ def _own_s() -> float:
 
 def main() -> None:
     """Run all rounds and print a line for each device set and profile."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("app", nargs="?", default="canny")
     parser.add_argument("-p", "--param", action="append", default=[])
     parser.add_argument("--devices", action="append")
-    parser.add_argument("--rounds", type=_count, default=3)
-    parser.add_argument("--repeats", type=_count, default=7)
-    parser.add_argument("--profile-budget", type=_count, default=20, help="seconds of profiling, a round and profile")
-    options = parser.parse_args()
-    try:
-        _run(options)
-    except HeteroTaskError as error:
-        parser.error(str(error))
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
-    return value
+    parser.add_argument("--rounds", type=whole(), default=3)
+    parser.add_argument("--repeats", type=whole(), default=7)
+    parser.add_argument(
+        "--profile-budget", type=number(positive=True), default=20.0, help="seconds of profiling, a round and profile"
+    )
+    _run(parser.parse_args())
 
 
 def _run(options: argparse.Namespace) -> None:
     app = find_application(options.app)
+    params = parse_params(app, options.param)
+    platforms = {devices: discover(devices) for devices in options.devices or ["cpu:2", "cpu:1,opencl:1"]}
     print(f"{options.app} {' '.join(options.param)}, {os.cpu_count()} cores, {options.rounds} rounds")
-    for devices in options.devices or ["cpu:2", "cpu:1,opencl:1"]:
-        workflow = Workflow.of(app, parse_params(app, options.param), discover(devices))
+    for devices, platform in platforms.items():
+        workflow = Workflow.of(app, params, platform)
         outcomes: dict[str, list[Outcome]] = {"bare": [], "full": []}
         for _ in range(options.rounds):
             for name, found in outcomes.items():
@@ -167,4 +160,4 @@ def _line(devices: str, name: str, found: list[Outcome]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -10,6 +10,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from arguments import Parser, run_program, whole
 from metg import make_platform, make_program, with_iterations
 
 from heterotask_core.runtime.job import execute
@@ -21,8 +22,8 @@ STEPS = 500
 
 def main() -> None:
     """Print a line for one node (three ranks) and for two (four ranks, and as many transfers as tasks)."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=15)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=whole(), default=15)
     options = parser.parse_args()
     for nodes in (1, 2):
         platform = make_platform(nodes)
@@ -45,4 +46,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -176,3 +177,93 @@ def test_calibration(
     given, told = CALIBRATION[what]
     assert told in refused("calibration_ablation", monkeypatch, capsys, *given)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+OTHERS = {
+    "planner_speed": (
+        (("--sizes", "0"), "--sizes: 0 is less than 1"),
+        (("--evaluations", "0"), "--evaluations: 0 is less than 1"),
+        (("--json", "file/x"), "file is a file, not a folder"),
+    ),
+    "policies": (
+        ((), "name a folder of instances, or set HETEROTASK_INSTANCES"),
+        (("empty",), "empty has no file starpu-*.json*"),
+        (("starpu",), "no file holds StarPU's makespans"),
+        (("starpu", "--out", "empty"), "--out: 'empty' is a folder; name a file"),
+    ),
+    "gpu_check": ((("now",), "unrecognized arguments: now"),),
+    "overhead": ((("now",), "unrecognized arguments: now"),),
+    "session": ((("--runs", "0"), "--runs: 0 is less than 1"),),
+    "metg": (
+        (("--width", "0"), "--width: 0 is less than 1"),
+        (("--output-bytes", "20"), "--output-bytes: 20 bytes are no whole number of doubles"),
+        (("--repeats", "1"), "--repeats: 1 is less than 2"),
+        (("--json", "."), "--json: '.' is a folder"),
+    ),
+    "prediction": (
+        (("nope",), "no application 'nope'"),
+        (("heat", "-p", "size"), "parameter 'size' has no value"),
+        (("heat", "--devices", "nope"), "devices 'nope': unknown kind"),
+        (("heat", "--profile-budget", "inf"), "--profile-budget: 'inf' is not a finite number"),
+    ),
+    "apps": (
+        (("--devices", "nope"), "--devices: devices 'nope': unknown kind"),
+        (("--repeats", "x"), "--repeats: 'x' is not a whole number"),
+        (("--out", "file/x"), "file is a file, not a folder"),
+    ),
+    "apps_at_size": ((("--apps", "nope"), "--apps: invalid choice: 'nope'"),),
+    "starpu/sweep": (
+        (("--app", "kmeans", "--tiles", "100000000"), "kmeans: block: Input should be less than"),
+        (("--devices", "nope"), "--devices: devices 'nope'"),
+    ),
+    "starpu/same": ((("--rounds", "0"), "--rounds: 0 is less than 1"),),
+    "starpu/simulated": (
+        (("missing",), "missing: there is no such file"),
+        (("starpu/starpu-a.json",), "starpu/starpu-a.json: $.format"),
+        (("--platform", "file", "--apps", "heat"), "file: the first key must be"),
+        (("--noise", "-1"), "--noise: -1 must be 0 or more"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "told"),
+    [
+        pytest.param(program, *case, id=f"{program} {' '.join(case[0])}")
+        for program, cases in OTHERS.items()
+        for case in cases
+    ],
+)
+def test_other_programs(
+    program: str,
+    given: tuple[str, ...],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("HETEROTASK_INSTANCES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for folder in ("empty", "starpu"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "starpu" / "starpu-a.json").write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+    assert told in refused(program, monkeypatch, capsys, *given)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_program_that_sets_the_environment() -> None:
+    program = ROOT / "benchmarks" / "canny_variants.py"
+    command = [sys.executable, str(program), "--tile", "16", "--kernels", "sobel,nope"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("canny_variants.py: argument --kernels: 'nope' is unknown; there are weights, load")
+
+
+def test_every_program_refuses_by_the_same_rules() -> None:
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        text = path.read_text()
+        if '__name__ == "__main__"' in text and path.name not in ("metg_mpi.py", "worker.py"):
+            assert "run_program(main)" in text or "run_case_program(main)" in text, path
+            assert "argparse.ArgumentParser(" not in text, path
