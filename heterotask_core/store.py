@@ -145,24 +145,28 @@ class Store:
             _write_json(temporary / MANIFEST, manifest | {"status": "running", "owner": _owner()})
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            _name_record(error, temporary, target)
             raise StoreError(
                 f"{target} cannot be begun ({error}); free space there, or choose another --store"
             ) from error
         try:
             yield temporary
         except BaseException as error:
+            _name_record(error, temporary, target)
             manifest |= {"status": "failed", "error": f"{type(error).__name__}: {error}"}
             if target.is_dir() and self.find(kind, key) is not None:
                 shutil.rmtree(temporary)
             else:
                 _keep_failed(temporary, target, manifest)
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC and not isinstance(error, StoreError):
+            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if full and not isinstance(error, StoreError):
                 raise StoreError(f"{target}: the disk is full; free space there, or choose another --store") from error
             raise
         try:
             _publish(temporary, target, manifest)
         except OSError as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            _name_record(error, temporary, target)
             raise StoreError(
                 f"{target} cannot be kept ({error}); free space there, or choose another --store"
             ) from error
@@ -185,6 +189,22 @@ class Store:
 
 def _unusable(folder: Path, error: OSError) -> StoreError:
     return StoreError(f"{folder} cannot be used as a store ({error}); choose another folder with --store")
+
+
+def _name_record(error: BaseException, temporary: Path, target: Path) -> None:
+    """Let an error name files as they are found later: its folder has another name then, or is gone."""
+
+    def named(value: Any) -> Any:
+        if isinstance(value, Path):
+            return named(str(value))
+        return value.replace(temporary.name, target.name) if isinstance(value, str) else value
+
+    error.args = tuple(named(value) for value in error.args)
+    if isinstance(error, OSError):
+        if error.filename is not None:
+            error.filename = named(error.filename)
+        if error.filename2 is not None:
+            error.filename2 = named(error.filename2)
 
 
 def _publish(temporary: Path, target: Path, manifest: dict[str, Any]) -> None:
@@ -276,11 +296,11 @@ def _write_json(path: Path, value: dict[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         temporary.write_text(json.dumps(value, indent=1, default=str) + "\n")
-    except OSError:
+        _sync(temporary)
+        temporary.rename(path)
+    except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise
-    _sync(temporary)
-    temporary.rename(path)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _read_json(path: Path, remedy: str) -> dict[str, Any]:

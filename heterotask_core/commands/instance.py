@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from heterotask_core.commands.options import AppArgument, ProfileBudgetOption, Target, grouped
+from heterotask_core.commands.options import AppArgument, ProfileBudgetOption, Target, grouped, to_write
 
 instance_app = typer.Typer(help="Exchange scheduling problems as heterotask-instance/1 files.", no_args_is_help=True)
-OutOption = Annotated[Path, typer.Option("--out", help="File to write; gzipped if it ends in .gz.")]
+OutOption = Annotated[Path, typer.Option("--out", callback=to_write, help="File to write; gzipped if it ends in .gz.")]
 
 
 @instance_app.command("export")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from heterotask_core.errors import UsageError
+from heterotask_core.files import obstacle
 
 if TYPE_CHECKING:
     from heterotask_core.planning.base import Budget
@@ -45,6 +46,14 @@ def only(context: typer.Context, what: str, *taken: str, groups: tuple[type, ...
 def refuse(context: typer.Context, what: str, *names: str, why: str = "") -> None:
     """Raise :class:`UsageError` for those of ``names`` that stand on the command line; the reverse of :func:`only`."""
     only(context, what, *(p.name or "" for p in context.command.params if p.name not in names), why=why)
+
+
+def to_write(path: Path | None) -> Path | None:
+    """Return what ``--out`` names, an option's callback: what cannot be written is refused before any work is done."""
+    reason = "" if path is None else obstacle(path)
+    if reason:
+        raise UsageError(f"--out {path}: {reason}")
+    return path
 
 
 def given(context: typer.Context) -> list[str]:
@@ -81,6 +90,13 @@ def _hosts(context: typer.Context, value: str) -> str:
 
 def _devices(context: typer.Context, value: str) -> str:
     _hosts_of_a_file(context, str(context.params.get("hosts") or ""), value)
+    return value
+
+
+def existing_folder(value: Path | None) -> Path | None:
+    """Return a file to write; one without a folder is refused before anything is measured or planned (a callback)."""
+    if value is not None and not value.parent.is_dir():
+        raise UsageError(f"--out {value}: there is no folder {value.parent}; make it, or name another file")
     return value
 
 

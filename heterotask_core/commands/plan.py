@@ -22,6 +22,7 @@ from heterotask_core.commands.options import (
     grouped,
     only,
     refuse,
+    to_write,
 )
 from heterotask_core.errors import InfeasiblePlanError, UsageError
 
@@ -40,7 +41,11 @@ def plan_command(
     instance: InstanceOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where to write the heterotask-plan/1; with --compare the shortest of the plans."),
+        typer.Option(
+            "--out",
+            callback=to_write,
+            help="Where to write the heterotask-plan/1; with --compare the shortest of the plans.",
+        ),
     ] = None,
     compare: Annotated[
         str | None, typer.Option("--compare", help="Planners to compare, e.g. peft,heft,portfolio.")

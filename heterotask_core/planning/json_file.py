@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import os
 import re
 import zlib
 from collections.abc import Collection, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from heterotask_core.errors import InstanceError
+from heterotask_core.files import whole_file
 
 MAX_BYTES = 256 << 20
 """Largest file, before and after decompression: a million tasks fit."""
@@ -108,14 +108,11 @@ def write_json(path: Path, document: Any) -> None:
     """Write a file (gzipped if it ends in ``.gz``): completely or not at all. Raises :class:`InstanceError`."""
     path = Path(path)
     raw = json.dumps(document, allow_nan=False).encode()
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
-        partial.replace(path)
+        with whole_file(path) as file:
+            file.write(gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
     except OSError as error:
-        raise InstanceError(f"{path}: cannot be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        raise InstanceError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def object_of(value: Any, where: str, keys: Collection[str] | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from heterotask_core.errors import PlatformError
+from heterotask_core.files import whole_file
 from heterotask_core.platform.model import Device, Link, Memory, Node, Platform
 
 FORMAT = "heterotask-platform/1"
@@ -19,7 +20,10 @@ _SECTIONS: dict[str, type] = {"nodes": Node, "memories": Memory, "devices": Devi
 
 
 def write_platform(platform: Platform, path: Path) -> None:
-    """Write ``platform`` to a YAML file; values equal to the model's defaults are left out."""
+    """Write ``platform`` to a YAML file, whole or not at all; values equal to the model's defaults are left out.
+
+    Raises :class:`PlatformError` naming the file.
+    """
     document: dict[str, Any] = {"format": FORMAT}
     for section, cls in _SECTIONS.items():
         defaults = {f.name: f.default for f in fields(cls)}
@@ -28,7 +32,12 @@ def write_platform(platform: Platform, path: Path) -> None:
             for entry in getattr(platform, section)
         ]
     document["meta"] = dict(platform.meta)
-    path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    try:
+        with whole_file(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise PlatformError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def read_platform(path: Path) -> Platform:

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import subprocess
 
 import pytest
 
@@ -111,6 +113,44 @@ def test_sort(heterotask, file, tmp_path):
     assert code == 1
     assert "'d0' has more than one version" in err
     assert not (tmp_path / "none.json").exists()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("plan", "--instance", "fan.json"),
+        ("plan", "nosuchapp"),
+        ("instance", "export", "nosuchapp"),
+        ("instance", "sort", "fan.json"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(heterotask, file, monkeypatch, argv):
+    monkeypatch.chdir(file.parent)
+    os.mkfifo("fifo")
+    for out, reason in (
+        ("nodir/x", "the folder nodir does not exist; make it (mkdir -p), or name another"),
+        ("fan.json/x", "fan.json is not a folder; name another"),
+        ("fifo", "it is a FIFO, not a file; remove it, or name another"),
+        (".", "it is a folder, not a file; remove it, or name another"),
+    ):
+        code, text, err = heterotask(*argv, "--out", out)
+        assert (code, text, err) == (2, "", f"error: --out {out}: {reason}\n")
+    assert sorted(p.name for p in file.parent.iterdir()) == ["fan.json", "fifo"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small tmpfs")
+def test_on_a_full_disk_the_plans_file_is_named_and_nothing_else(heterotask, file, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(disk)], check=True)
+    try:
+        (disk / "fill").write_bytes(bytes(4096))
+        code, text, err = heterotask("plan", "--instance", file, "--evaluations", 10, "--out", disk / "plan.json")
+        assert (code, text) == (1, "")
+        assert err == f"error: {disk / 'plan.json'}: cannot be written: No space left on device\n"
+        assert [p.name for p in disk.iterdir()] == ["fill"]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_application_exported_planned_and_scaled(heterotask, tmp_path):
