@@ -93,13 +93,6 @@ def _devices(context: typer.Context, value: str) -> str:
     return value
 
 
-def existing_folder(value: Path | None) -> Path | None:
-    """Return a file to write; one without a folder is refused before anything is measured or planned (a callback)."""
-    if value is not None and not value.parent.is_dir():
-        raise UsageError(f"--out {value}: there is no folder {value.parent}; make it, or name another file")
-    return value
-
-
 def _hosts_of_a_file(context: typer.Context, hosts: str, devices: str) -> None:
     """Refuse hosts beside a platform file; called for both options, as either may be read first."""
     if hosts and devices.endswith(PLATFORM_FILES) and _stands(context, "hosts"):

@@ -38,14 +38,11 @@ class Profiled:
 
 @contextmanager
 def about(file: Path | None) -> Iterator[None]:
-    """Let errors of what a file holds name it.
-
-    Those that do already, what the system says of another file, and all without a file, stay as they are.
-    """
+    """Let errors of what a file holds name it; those that do already, and all without a file, stay as they are."""
     try:
         yield
     except (InstanceError, InfeasiblePlanError) as error:
-        if file is None or str(error).startswith(str(file)) or isinstance(error.__cause__, OSError):
+        if file is None or str(error).startswith(str(file)):
             raise
         raise type(error)(f"{file}: {error}") from error
 

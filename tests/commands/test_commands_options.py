@@ -5,6 +5,7 @@ import json
 import pytest
 from test_commands_planning import DOCUMENT
 
+from heterotask_core.errors import InstanceError
 from heterotask_core.planning.instance import read_instance
 from heterotask_core.planning.plan_file import read_plan
 
@@ -200,11 +201,14 @@ def test_compare_without_any_plan_is_an_error_that_names_the_file(heterotask, fo
         assert err.startswith("error: fan.json: ")
 
 
-def test_a_plan_that_cannot_be_written_is_no_fault_of_the_instance(heterotask, folder):
+def test_a_plan_that_cannot_be_written_is_no_fault_of_the_instance(heterotask, folder, monkeypatch):
+    def full(path, *_):
+        raise InstanceError(f"{path}: cannot be written: No space left on device")
+
+    monkeypatch.setattr("heterotask_core.planning.plan_file.write_plan", full)
     for words in (["--planner", "heft"], ["--compare", "heft,peft"]):
-        code, _, err = heterotask("plan", "--instance", "fan.json", *words, "--out", "nosuch/plan.json")
-        assert code == 1
-        assert err.startswith("error: nosuch/plan.json: cannot be written")
+        code, _, err = heterotask("plan", "--instance", "fan.json", *words, "--out", "plan.json")
+        assert (code, err) == (1, "error: plan.json: cannot be written: No space left on device\n")
 
 
 def test_a_memory_is_limited_once(heterotask, folder):
