@@ -37,9 +37,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def run_program(main: Callable[[], int | None], *others: type[Exception]) -> NoReturn:
-    """Run a program and end; what it raises on purpose is one line.
+    """Run a program and end; what it raises on purpose is told without a traceback.
 
-    The exit code is then 2 where the input is at fault, otherwise 1. ``others``: errors of its own.
+    Where the input is at fault (an error that is a ``ValueError``) that is one line and exit code 2, otherwise the
+    message as it is and exit code 1. ``others``: errors of its own.
     """
     program = Path(sys.argv[0]).name
     try:
@@ -49,11 +50,13 @@ def run_program(main: Callable[[], int | None], *others: type[Exception]) -> NoR
         command = " ".join(map(str, error.cmd)) if isinstance(error.cmd, list | tuple) else error.cmd
         _end(program, f"{command} failed: {told[0]}", 1)
     except (HeteroTaskError, OSError, *others) as error:
-        _end(program, str(error), 2 if isinstance(error, ValueError) else 1)
+        if isinstance(error, ValueError):
+            _end(program, _line(str(error)), 2)
+        _end(program, str(error), 1)
 
 
 def _end(program: str, message: str, code: int) -> NoReturn:
-    print(f"{program}: {_line(message)}", file=sys.stderr)
+    print(f"{program}: {message}", file=sys.stderr)
     raise SystemExit(code)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 # The package, before a folder with a program of that name is on the path.
 import calibration  # noqa: F401
+from heterotask_core.errors import ExecutionError, InstanceError
 
 ROOT = Path(__file__).parents[1]
 
@@ -251,6 +252,34 @@ def test_other_programs(
     before = sorted(tmp_path.rglob("*"))
     assert told in refused(program, monkeypatch, capsys, *given)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (InstanceError("a.json:\n  no tasks"), 2, "x.py: a.json: no tasks\n"),
+        (ExecutionError("rank 1 is lost\nits last output"), 1, "x.py: rank 1 is lost\nits last output\n"),
+        (OSError(28, "No space left on device"), 1, "x.py: [Errno 28] No space left on device\n"),
+        (
+            subprocess.CalledProcessError(3, ["cc", "a.c"], None, "in a.c\nno main\n"),
+            1,
+            "x.py: cc a.c failed: no main\n",
+        ),
+        (subprocess.CalledProcessError(3, ["cc", "a.c"]), 1, "x.py: cc a.c failed: exit code 3\n"),
+        (LookupError("its own"), 1, "x.py: its own\n"),
+    ],
+)
+def test_errors_end_a_program_without_a_traceback(
+    error: Exception, code: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> None:
+        raise error
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(sys, "argv", ["folder/x.py"])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module("arguments").run_program(main, LookupError)
+    assert (end.value.code, capsys.readouterr().err) == (code, told)
 
 
 def test_a_program_that_sets_the_environment() -> None:
