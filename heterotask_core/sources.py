@@ -13,13 +13,15 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 from heterotask_core.errors import KernelError
 
-Stamp = tuple[int, int]
+Stamp = tuple[int, ...]
+"""Of a file: time of its last change in ns, size in bytes, inode."""
 _known: dict[str, tuple[dict[Path, Stamp], str]] = {}
 
 
@@ -68,6 +70,21 @@ def source_digest(module: str) -> str:
     return digest
 
 
+def known_digests() -> dict[str, Any]:
+    """Return what :func:`source_digest` has found here, for JSON: module → its files, stamped, and the hash."""
+    return {
+        module: {"files": {str(path): stamp for path, stamp in stamps.items()}, "digest": digest}
+        for module, (stamps, digest) in _known.items()
+    }
+
+
+def adopt_digests(known: Mapping[str, Any]) -> None:
+    """Take over what another process of the same code knew; it counts as long as the files here are the very same."""
+    for module, found in known.items():
+        stamps = {Path(path): tuple(stamp) for path, stamp in found["files"].items()}
+        _known.setdefault(module, (stamps, found["digest"]))
+
+
 def _is_library(module: str, path: Path) -> bool:
     roots = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
     installed = not roots.isdisjoint(path.resolve().parents)
@@ -83,8 +100,8 @@ def _stamp(path: Path) -> Stamp:
     try:
         status = path.stat()
     except OSError:
-        return (-1, -1)
-    return status.st_mtime_ns, status.st_size
+        return (-1,)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _find(module: str) -> Path | None:

@@ -1,5 +1,6 @@
 """The files whose change makes a variant another one."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from heterotask_core.errors import KernelError
 from heterotask_core.kernel import PRELUDE, Variant
-from heterotask_core.sources import source_files
+from heterotask_core.sources import adopt_digests, known_digests, source_digest, source_files
 
 FILES = {
     "__init__.py": "",
@@ -96,3 +97,18 @@ def test_variant_changes_with_its_helpers_source_and_predicates(package, monkeyp
     monkeypatch.setattr("heterotask_core.kernel.PRELUDE", prelude)
     seen.add(variant.fingerprint())
     assert len(seen) == 7
+
+
+def test_what_another_process_knew_counts_until_a_file_changes(package, monkeypatch):
+    module = "pkg_of_sources.sub.impl"
+    monkeypatch.setattr("heterotask_core.sources._known", {})
+    before = source_digest(module)
+    told = json.loads(json.dumps(known_digests()))
+    assert told[module]["digest"] == before
+    told[module]["digest"] = "of another process"
+    monkeypatch.setattr("heterotask_core.sources._known", {})
+    adopt_digests(told)
+    assert source_digest(module) == "of another process"
+    (package / "deep.py").write_text("changed = True")
+    assert source_digest(module) not in (before, "of another process")
+    assert source_digest(module) == known_digests()[module]["digest"]

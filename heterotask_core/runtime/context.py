@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class JobSpec:
     """Share of the tasks that are recomputed with their reference variants and compared."""
     dilate: float = 0.0
     """Seconds on the host that emulated devices give a logical second, at least; 0: they do not wait."""
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    """What the caller knows of the hashes of sources (:func:`known_digests`), so that ranks need not parse them."""
 
     def save(self, folder: Path) -> None:
         """Write ``job.json``."""

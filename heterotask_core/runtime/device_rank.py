@@ -21,6 +21,7 @@ from heterotask_core.runtime.devices.cpu import CpuBackend
 from heterotask_core.runtime.loop import Loop
 from heterotask_core.runtime.recompute import Recomputation, chosen
 from heterotask_core.runtime.walker import Walker
+from heterotask_core.sources import adopt_digests
 
 SLEEP_S = 50e-6
 
@@ -41,6 +42,7 @@ class DeviceRole:
 
     def __init__(self, spec: JobSpec, device: str, *, arena: Any, memory_bytes: int, cores: int) -> None:
         """Open ``device``; raises what its backend raises."""
+        adopt_digests(spec.sources)
         described = spec.devices[device]
         self._memory_name = described["memory"]
         self._backend: Backend = open_backend(

@@ -26,6 +26,7 @@ from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import MpiJob, make_folder
 from heterotask_core.runtime.outputs import Outputs
 from heterotask_core.runtime.partial import drop_partial, keep_partial
+from heterotask_core.sources import known_digests
 
 STALL_MIN_S = 5.0
 STALL_FACTOR = 5.0
@@ -108,6 +109,7 @@ def execute(
         devices=describe_devices(platform),
         verify=verify,
         dilate=dilate,
+        sources=known_digests(),
     )
     folder = make_folder(output_dir, hosts)
     try:

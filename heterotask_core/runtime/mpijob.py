@@ -128,6 +128,7 @@ class MpiJob:
         except LaunchError:
             self._line.hang_up()
             raise
+        self._watch.wake_for(self.process.pid)
         self._reaper = Reaper(folder, self.process.pid, here)
         scratch.dismiss_guard(folder)
 

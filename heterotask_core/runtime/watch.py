@@ -25,10 +25,16 @@ class RankWatch:
         self._poll = select.poll()
         self._ranks: dict[int, int] = {}
         self._pids: dict[int, int] = {}
+        self._launcher = -1
         self.first_dead: tuple[int, ...] = ()
         """Ranks that ended first without being done: one, or several that ended between two looks."""
         self.signals: dict[int, int] = {}
         """Of the dead, the signal that ended them, where their launcher had not yet collected them."""
+
+    def wake_for(self, pid: int) -> None:
+        """Let :meth:`wait` return at the end of this process too: the launcher, a child not yet collected."""
+        self._launcher = os.pidfd_open(pid)
+        self._poll.register(self._launcher, select.POLLIN)
 
     @property
     def started(self) -> bool:
@@ -36,11 +42,14 @@ class RankWatch:
         return bool(self._pids) or bool(self.first_dead)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a rank ends, at most ``timeout_s``."""
+        """Wait until a rank, or the launcher, ends, at most ``timeout_s``."""
         dead = self._open()
         for descriptor, _ in self._poll.poll(timeout_s * 1e3):
             self._poll.unregister(descriptor)
             os.close(descriptor)
+            if descriptor == self._launcher:
+                self._launcher = -1
+                continue
             rank = self._ranks.pop(descriptor)
             number = _end_signal(self._pids[rank])
             if number:
@@ -92,6 +101,10 @@ class RankWatch:
             self._poll.unregister(descriptor)
             os.close(descriptor)
         self._ranks.clear()
+        if self._launcher >= 0:
+            self._poll.unregister(self._launcher)
+            os.close(self._launcher)
+            self._launcher = -1
 
 
 def _tracer(pid: int) -> int:
