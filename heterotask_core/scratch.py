@@ -67,9 +67,9 @@ def make_folder(prefix: str, parent: Path | None = None, remove: Callable[[Path]
             hold(folder)
         except FileNotFoundError:
             continue  # swept away before it was locked
-        except OSError:
+        except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise
+            raise OSError(error.errno, error.strerror, str(parent)) from error
         _held[folder].guard = _guard(folder)
         return folder
 

@@ -7,7 +7,9 @@ devices do to each other when all are busy, belong to one platform.
 
 from __future__ import annotations
 
+import errno
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -17,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from heterotask_core.errors import ProfileError
+from heterotask_core.errors import ProfileError, StoreError
 from heterotask_core.graph import TaskGraph
 from heterotask_core.platform.model import Device, Platform
 from heterotask_core.profiling.busy import Window, lacking_windows, measure_busy, plan_windows, representatives
@@ -105,8 +107,18 @@ def profile(
     work = _Work(graph, platform, wanted, record, known, budget_s, kernel_limit_s, progress)
     if missing or lacking or work.windows():
         store.prepare()
-        with scratch_folder(_scratch_place(graph)) as folder:
-            work.run(folder, missing, lacking)
+        place = _scratch_place(graph)
+        try:
+            with scratch_folder(place) as folder:
+                work.run(folder, missing, lacking)
+        except OSError as error:
+            # NumPy tells a short write without a number.
+            if isinstance(error, StoreError) or error.errno not in (None, errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise ProfileError(
+                f"{place or tempfile.gettempdir()} has no room for the inputs of the kernels to be timed; free space "
+                "there, or set TMPDIR to a larger folder"
+            ) from error
         save_record(store, platform, record)
         if work.errors:
             more = f" (and {len(work.errors) - 3} more)" if len(work.errors) > 3 else ""

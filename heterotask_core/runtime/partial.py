@@ -90,7 +90,7 @@ def with_room(outputs: Outputs, write: Callable[[], None]) -> None:
         except OSError as error:
             largest = max(outputs.written(), key=lambda path: path.stat().st_size, default=None)
             if error.errno not in _FULL or largest is None or largest.stat().st_size == 0:
-                _log.warning("what is left of the failed run cannot be kept: %s", error)
+                _log.warning("what is left of the failed run cannot be kept: %s", error.strerror or error)
                 return
-            _log.warning("the disk is full: %s makes room for the trace of the failed run that wrote it", largest)
+            _log.info("the disk is full: the result %s makes room for the trace of the run that wrote it", largest.name)
             largest.unlink()

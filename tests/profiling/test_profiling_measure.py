@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,27 @@ def test_inputs_are_what_the_graph_makes(tmp_path):
         (4, "parts", 0): [2.0] * 4,
         (4, "parts", 1): [2.0] * 4,
     }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small tmpfs")
+@pytest.mark.parametrize("size", ["64k", "4k"])
+def test_without_room_for_the_inputs_the_place_is_named(tmp_path, monkeypatch, size):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], check=True)
+    try:
+        if size == "4k":
+            (disk / "fill").write_bytes(bytes(4096))
+        monkeypatch.setattr("heterotask_core.profiling.measure._scratch_place", lambda graph: disk)
+        with pytest.raises(ProfileError) as caught:
+            profile(pk.small_graph(100_000), platform(), Store(tmp_path / "store"), budget_s=BUDGET_S)
+        assert str(caught.value) == (
+            f"{disk} has no room for the inputs of the kernels to be timed; free space there, or set TMPDIR to a "
+            "larger folder"
+        )
+        assert [p.name for p in disk.iterdir() if p.name != "fill"] == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_an_older_version_survives_an_update(tmp_path):

@@ -114,7 +114,7 @@ def test_other_errors_than_a_full_disk_cost_no_result(tmp_path: Path, caplog: py
 
     with_room(outputs, write)
     assert _files(tmp_path) == ["result"]
-    assert "cannot be kept: [Errno 5]" in caplog.text
+    assert "cannot be kept: Input/output error" in caplog.text
 
 
 def test_what_a_run_wrote_is_known_in_another_process(tmp_path: Path) -> None:
