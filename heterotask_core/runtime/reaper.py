@@ -27,8 +27,8 @@ class Reaper:
 
     def __init__(self, folder: Path, pid: int, ranks: list[int]) -> None:
         """Start it for the job in ``folder`` whose launcher runs as ``pid``, with ``ranks`` on this host."""
-        # Without site it starts faster, and finds everything in PYTHONPATH, but for this package where it is installed in
-        # place: site would set up what finds it then.
+        # Without site it starts faster, and finds everything in PYTHONPATH, but for this package where it is installed
+        # in place: site would set up what finds it then.
         argv = [sys.executable, "-S", "-m", __name__, str(folder), str(pid), *map(str, ranks)]
         path = ":".join(str(Path(p).resolve()) for p in [str(Path(__file__).parents[2]), *sys.path])
         self._process = subprocess.Popen(
