@@ -29,6 +29,7 @@ from layer import Layer, StarPuError, load_library  # noqa: E402
 
 from heterotask_core.apps import find_application  # noqa: E402
 from heterotask_core.graph import Task, TaskGraph, class_key  # noqa: E402
+from heterotask_core.quick_numba import import_array_functions  # noqa: E402
 
 HETEROPRIO = "heteroprio"
 
@@ -74,6 +75,8 @@ def main() -> None:
     library = load_library(Path(spec["binary"]))
     app = find_application(spec["application"])
     import_module(f"codelets_{app.name}")
+    # As our ranks do.
+    import_array_functions()
     graph = app.build(app.Params(**spec["params"]))
     host = Host(library, Path(spec["folder"]))
     order = levels(graph, spec.get("seconds", {}))

@@ -13,6 +13,7 @@ import numpy as np
 from heterotask_core.errors import KernelError
 from heterotask_core.kernel import Kernel, Variant, find_kernel
 from heterotask_core.program.model import OpKind
+from heterotask_core.quick_numba import import_array_functions
 from heterotask_core.runtime.context import Context
 from heterotask_core.runtime.devices.base import Argument, Backend, by_role
 
@@ -51,7 +52,9 @@ class Variants:
         if loaded is None:
             found = find_kernel(module, kernel)
             chosen = found.variant(variant)
-            loaded = LoadedVariant(found, chosen, chosen.load(), chosen.fingerprint())
+            function = chosen.load()
+            import_array_functions()
+            loaded = LoadedVariant(found, chosen, function, chosen.fingerprint())
             self._loaded[key] = loaded
         if fingerprint not in ("", loaded.fingerprint):
             raise StaleModuleError("its source has changed since the plan was made; plan again")
