@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from heterotask_core.scratch import remove_folder
-
 
 def remove_files(folder: Path) -> None:
     """Unlink the shared-memory files of this host that the job in ``folder`` had: arenas, and MPI's own."""
@@ -24,5 +22,8 @@ def remove_files(folder: Path) -> None:
 
 def remove_job(folder: Path) -> None:
     """Remove the shared-memory files of a job and its folder."""
+    # Ranks, which remove files only, start faster without it.
+    from heterotask_core.scratch import remove_folder
+
     remove_files(folder)
     remove_folder(folder)
