@@ -18,26 +18,6 @@ from heterotask_core.errors import StoreError
 SMALL = ["-p", "size=128", "-p", "tile=64", "--devices", "cpu:1", "--profile-budget", "1", "--evaluations", "5"]
 
 
-@pytest.fixture
-def heterotask(monkeypatch, capsys):
-    """Run the command in this process; returns (exit code, stdout, stderr)."""
-
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-
-    def run(*argv):
-        monkeypatch.setattr(sys, "argv", ["heterotask", *map(str, argv)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = end.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

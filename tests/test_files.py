@@ -7,7 +7,7 @@ import resource
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -21,15 +21,9 @@ from heterotask_core.tables import TRACE, write_table
 
 
 @pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
+def full_disk(small_disk: Callable[[str], Path]) -> Path:
     """A folder on a disk of 64 KiB."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small tmpfs")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    return small_disk("64k")
 
 
 def _fill(disk: Path) -> None:

@@ -35,7 +35,7 @@ from layer import Layer, StarPuError, load_library  # noqa: E402
 from heterotask_core.apps import find_application  # noqa: E402
 from heterotask_core.graph import Task, TaskGraph, class_key  # noqa: E402
 from heterotask_core.interrupts import leave  # noqa: E402
-from heterotask_core.quick_numba import import_array_functions  # noqa: E402
+from heterotask_core.runtime.quick_numba import import_array_functions  # noqa: E402
 
 HETEROPRIO = "heteroprio"
 

@@ -13,9 +13,9 @@ import numpy as np
 from heterotask_core.errors import KernelError
 from heterotask_core.kernel import Kernel, Variant, find_kernel
 from heterotask_core.program.model import OpKind
-from heterotask_core.quick_numba import import_array_functions
 from heterotask_core.runtime.context import Context
 from heterotask_core.runtime.devices.base import Argument, Backend, by_role
+from heterotask_core.runtime.quick_numba import import_array_functions
 
 
 class StaleModuleError(KernelError):

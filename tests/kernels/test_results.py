@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from special_files import make_socket
 
 from kernels import results
 
@@ -172,23 +172,13 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         results.write_array(tmp_path / "nowhere" / "a.npy", np.zeros(1))
 
 
-def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        here = Path.cwd()
-        os.chdir(path.parent)  # a socket's path may have 107 bytes
-        try:
-            made.bind(path.name)
-        finally:
-            os.chdir(here)
-
-
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("read", [False, True])
-@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, _socket, lambda path: path.symlink_to("/dev/null")])
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, make_socket, lambda path: path.symlink_to("/dev/null")])
 def test_what_is_no_file_is_refused_without_waiting(make: Callable[[Path], None], read: bool, tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     make(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if read and not path.is_socket() else None
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if read and not path.ismake_socket() else None
     try:
         with pytest.raises(
             OSError, match=r"something that is no file stands in the result's place; remove it: .*a.npy"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import socket
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import failure_kernels as k
@@ -16,6 +14,7 @@ import pytest
 from failure_cases import chain
 from hand_program import Builder
 from runtime_kernels import FAIL, FILL, STORE, TWICE
+from special_files import make_socket
 
 from heterotask_core.errors import ExecutionError, LaunchError
 from heterotask_core.program.model import Program
@@ -43,40 +42,29 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir())
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which 16 MiB fit."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small tmpfs")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
 @pytest.mark.mpi
-def test_on_a_full_disk_only_what_the_failed_run_wrote_makes_room(small_disk: Path) -> None:
+def test_on_a_full_disk_only_what_the_failed_run_wrote_makes_room(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("16m")
     mine = {
         "photographs.tar": os.urandom(8 << 20),
         "below/notes.txt": b"of mine",
         "sum.npy": b"an older result, which the run did not come to replace",
         "output-9.txt": b"of mine, too",
     }
-    (small_disk / "below").mkdir()
+    (disk / "below").mkdir()
     for name, content in mine.items():
-        (small_disk / name).write_bytes(content)
+        (disk / name).write_bytes(content)
     b = chain(k.FILLS_DISK)
     with pytest.raises(ExecutionError, match="No space left on device"):
-        execute(b.build(), b.platform, output_dir=small_disk)
-    assert {name: (small_disk / name).read_bytes() for name in mine} == mine
-    assert "result.bin" not in _files(small_disk)
-    with np.load(small_disk / PARTIAL_FILE) as stored:
+        execute(b.build(), b.platform, output_dir=disk)
+    assert {name: (disk / name).read_bytes() for name in mine} == mine
+    assert "result.bin" not in _files(disk)
+    with np.load(disk / PARTIAL_FILE) as stored:
         assert np.isfinite(stored["finish_s"]).any()
         printed = stored["printed"].tolist()
     assert "output-3.txt" in printed
-    assert (small_disk / "output-3.txt").read_text().startswith("about to fail\n")
-    assert _files(small_disk) == sorted([*mine, *printed, PARTIAL_FILE, "started"])
+    assert (disk / "output-3.txt").read_text().startswith("about to fail\n")
+    assert _files(disk) == sorted([*mine, *printed, PARTIAL_FILE, "started"])
 
 
 def test_results_that_the_run_wrote_go_the_largest_first_and_nothing_else_does(tmp_path: Path) -> None:
@@ -175,25 +163,11 @@ def test_the_next_run_into_the_folder_removes_what_a_failed_one_left(tmp_path: P
     assert _files(tmp_path) == ["output-9.txt", "sum.npy"]
 
 
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        here = Path.cwd()
-        os.chdir(path.parent)  # a socket's path may have 107 bytes
-        try:
-            made.bind(path.name)
-        finally:
-            os.chdir(here)
-
-
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
-        (_fifo, "it is a FIFO, not a file; remove it, or name another"),
-        (_socket, "it is a socket, not a file; remove it, or name another"),
+        (os.mkfifo, "it is a FIFO, not a file; remove it, or name another"),
+        (make_socket, "it is a socket, not a file; remove it, or name another"),
         (Path.mkdir, "it is a folder, not a file; remove it, or name another"),
         (lambda path: path.symlink_to("/dev/null"), "it is a device, not a file; remove it, or name another"),
         (lambda path: path.symlink_to(path), "Too many levels of symbolic links; name another"),

@@ -7,7 +7,7 @@ PROGRAM = """
 import sys
 import numba
 import numpy as np
-from heterotask_core.quick_numba import import_array_functions
+from heterotask_core.runtime.quick_numba import import_array_functions
 
 import_array_functions()
 import_array_functions()
@@ -43,7 +43,7 @@ def test_linear_algebra_is_imported_by_what_uses_it() -> None:
 
 def test_nothing_is_imported_where_nothing_has_imported_numba() -> None:
     program = (
-        "import sys; from heterotask_core.quick_numba import import_array_functions as f; f();"
+        "import sys; from heterotask_core.runtime.quick_numba import import_array_functions as f; f();"
         "sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
