@@ -178,7 +178,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused_without_waiting(make: Callable[[Path], None], read: bool, tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     make(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if read and not path.ismake_socket() else None
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if read and not path.is_socket() else None
     try:
         with pytest.raises(
             OSError, match=r"something that is no file stands in the result's place; remove it: .*a.npy"
