@@ -17,12 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* LAYOUT: of the structures that Python fills; native.py says the same. One more with every change of theirs. */
-enum { LINE_WORDS = 8, ROUNDS = 64, LAYOUT = 2 };
+/* LAYOUT: of the structures and methods that Python uses; native.py says the same. One more with every change of theirs. */
+enum { LINE_WORDS = 8, ROUNDS = 64, LAYOUT = 3 };
 /* Words of a lane's line of counters. */
 enum { ISSUED, COMPLETE, WAITS, BELL };
 /* Words of an agent's line: its bell, and whether ops are long enough for blocking to pay. */
-enum { COARSE = 1 };
+enum { COARSE = 1 }; /* 2: the bell of meetings, see arena.py */
 
 struct lane {
     int64_t n, position;
@@ -98,7 +98,7 @@ static inline uint32_t *half(uint64_t *bell)
     return (uint32_t *)bell + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__);
 }
 
-/* Wake the node's agent if it naps: there is something to send, or a core to use. */
+/* Wake the node's agent if it naps: there is something to send, a core to use, or a rank at a meeting. */
 static inline void ring(uint64_t *bell)
 {
     if (bell != NULL && load(bell)) {
@@ -446,8 +446,34 @@ static PyObject *wake(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
     uint64_t *bell = address(args[0]);
     if (PyErr_Occurred())
         return NULL;
+    /* What the caller has published before must be seen by an agent that is about to nap, or its bell here. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     ring(bell);
     Py_RETURN_NONE;
+}
+
+static PyObject *rest(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    if (n_args != 5)
+        return PyErr_Format(PyExc_TypeError, "rest(bell, first, n, epoch, time_ns)");
+    uint64_t *bell = address(args[0]);
+    const uint64_t *first = address(args[1]);
+    int64_t n = PyLong_AsLongLong(args[2]);
+    uint64_t epoch = PyLong_AsUnsignedLongLong(args[3]);
+    int64_t time_ns = PyLong_AsLongLong(args[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    store(bell, 1);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    int missing = 0;
+    for (int64_t i = 0; i < n && !missing; i++)
+        missing = load(first + i * LINE_WORDS) < epoch;
+    PyThreadState *thread = PyEval_SaveThread();
+    if (missing)
+        nap(bell, time_ns);
+    PyEval_RestoreThread(thread);
+    store(bell, 0);
+    return PyBool_FromLong(!missing);
 }
 
 static PyObject *seen(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
@@ -466,6 +492,7 @@ static PyObject *seen(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 static PyMethodDef methods[] = {
     METHOD(publish, "publish(address, epoch): store-release."),
     METHOD(wake, "wake(bell): end the nap of the agent whose bell it is."),
+    METHOD(rest, "rest(bell, first, n, epoch, time_ns): nap unless n lines from first are complete; whether they were."),
     METHOD(seen, "seen(address, epoch): load-acquire, and whether the word is at least epoch."),
     METHOD(walk, "walk(lane, calls): run the calls in turn; True at the end, False where the epoch is aborted."),
     METHOD(carry, "carry(courier): post and test transfers; 0 done, 1 nothing moves, 2 aborted, 3 MPI error."),

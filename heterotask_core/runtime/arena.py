@@ -42,6 +42,8 @@ def check_free(needed_bytes: int, *, free_bytes: int | None = None) -> None:
         )
 
 
+_GATE_WORD = 2
+"""Of the agent's line, on which the bell and another word (see ``_native.c``) come first."""
 MOST_RANKS = 255
 """Ranks of a node, at most."""
 
@@ -85,6 +87,8 @@ class NodeMemory:
         self.flags = Flags(words, fence=fence)
         self.aborted_address = self.flags.address + n_ops * LINE_BYTES
         self.bell_address = self.aborted_address + (1 + MOST_RANKS) * LINE_BYTES
+        # Its own word: devices that wait ring the other one all the time.
+        self._gate_address = self.bell_address + _GATE_WORD * 8
         self._meetings = 0
         self.publish = self.flags.publish
         self.seen = self.flags.seen
@@ -102,11 +106,27 @@ class NodeMemory:
         self.flags.publish(first + index, count)
         return lambda: all(self.flags.seen(first + i, count) for i in range(n_ranks))
 
+    def rest(self, n_ranks: int, time_s: float) -> bool:
+        """As the agent, sleep until a rank rings, ``time_s`` at most; return without where all have arrived, with True.
+
+        Only with the compiled helper. At once where all ``n_ranks`` are at the meeting in which this rank has arrived.
+        """
+        helper = native()
+        assert helper is not None
+        first = self.flags.address + (self.n_ops + 1) * LINE_BYTES
+        return bool(helper.rest(self._gate_address, first, n_ranks, self._meetings, int(time_s * 1e9)))
+
     def wake_agent(self) -> None:
         """End the nap of the node's agent: there is something for it to send."""
         helper = native()
         if helper is not None:
             helper.wake(self.bell_address)
+
+    def ring(self) -> None:
+        """Wake the agent that rests until all have come to the meeting in which this rank has arrived."""
+        helper = native()
+        assert helper is not None
+        helper.wake(self._gate_address)
 
     def abort(self, epoch: int) -> None:
         """Tell every rank of the node to leave ``epoch`` at its next poll."""

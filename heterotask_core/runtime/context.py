@@ -23,6 +23,7 @@ import numpy.typing as npt
 from heterotask_core.program.model import I32, I64, LaneKind, OpKind, Program
 from heterotask_core.runtime.arena import SHM, Counters, NodeMemory
 from heterotask_core.runtime.clock import NodeClock
+from heterotask_core.runtime.native import native
 from heterotask_core.runtime.times import shared_times
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ SPIN_S = 1e-3
 
 LONG_SLEEP_S = 1e-3
 MEET_SLEEP_S = 5e-5
+LOOK_S = 0.01
+"""How often an agent that has nothing to do looks whether another node has aborted."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +254,7 @@ class Context:
         """Wait for all ranks, ``poll`` called meanwhile; return whether none has aborted."""
         from mpi4py import MPI
 
+        self._gather_here(poll)
         self._agreed[0] = self.failed
         request = self.comm.Iallreduce(self._agreed[:1], self._agreed[1:], op=MPI.MAX)
         settle(request, poll=poll, sleep_s=sleep_s)
@@ -260,6 +264,20 @@ class Context:
         while not all_here():
             idle.wait()
         return not self._agreed[1]
+
+    def _gather_here(self, poll: Callable[[], None]) -> None:
+        """As an agent, sleep until the node's devices have come; as one of them, wake it.
+
+        An agent that asked MPI now and then instead would take a core from them a thousand times a second.
+        """
+        if native() is None:
+            return
+        self.memory.meet(self._neighbours.index(self.rank), len(self._neighbours))
+        if self.role.device is not None:
+            self.memory.ring()
+            return
+        while not self.memory.rest(len(self._neighbours), LOOK_S):
+            poll()
 
     def describe(self, op: int) -> str:
         """Return an op in words."""

@@ -70,7 +70,7 @@ class Line:
     def __post_init__(self) -> None:
         """Listen, and write the address for the agents; raises :class:`LaunchError` where that is impossible."""
         self._token = secrets.token_hex(16)
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()
         self._peers: list[_Peer] = []
         try:
             self._server = socket.create_server(("127.0.0.1" if self.here_only else "", 0), backlog=1024)
@@ -84,6 +84,10 @@ class Line:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             json.dump({"hosts": hosts, "port": self._server.getsockname()[1], "token": self._token}, file)
+
+    def fileno(self) -> int:
+        """Return what can be read while there is something for :meth:`poll`."""
+        return self._selector.fileno()
 
     def hang_up(self) -> None:
         """Close every connection; safe to call again."""

@@ -22,6 +22,7 @@ from heterotask_core.runtime.line import BEAT_S, call
 from heterotask_core.runtime.watch import RankWatch, under_debugger
 
 _TICK_S = 0.05
+"""How often it looks for ranks that have not started yet."""
 _log = logging.getLogger(__name__)
 
 
@@ -32,7 +33,7 @@ class Lookout:
         """Call the caller. ``ranks``: all ranks of the job."""
         self._folder = folder
         self._context: Context | None = None
-        self._ended = threading.Event()
+        self._ended = False
         self._thread: threading.Thread | None = None
         self._moved: dict[int, tuple[int, int, float]] = {}
         if ranks[rank].device is not None or not (folder / "line.json").exists():
@@ -41,6 +42,9 @@ class Lookout:
         self._watch = RankWatch(folder, others)
         self._socket = call(folder, rank)
         self._socket.setblocking(False)
+        self._bell = os.eventfd(0)
+        self._watch.wake_by(self._socket.fileno())
+        self._watch.wake_by(self._bell)
         self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
         self._thread.start()
 
@@ -53,9 +57,11 @@ class Lookout:
         """Say that the rank is done, and hang up."""
         if self._thread is None:
             return
-        self._ended.set()
+        self._ended = True
+        os.eventfd_write(self._bell, 1)
         self._thread.join()
         self._thread = None
+        os.close(self._bell)
 
     def _run(self) -> None:
         try:
@@ -67,16 +73,16 @@ class Lookout:
     def _loop(self) -> None:
         beaten_s = 0.0
         told_dead: tuple[int, ...] = ()
-        while not self._ended.wait(0.0):
+        while not self._ended:
             # A death wakes it at once: MPI may end the others, and this process, within a moment.
-            self._watch.wait(_TICK_S)
+            self._watch.wait(BEAT_S if self._watch.complete else _TICK_S)
             for word in self._heard():
                 if word == "end":
                     self._end_node()
                 if word == "report":
                     self._say(report=lanes_report(self._context, self._moved))
             now_s = time.monotonic()
-            if self._watch.first_dead != told_dead or now_s - beaten_s >= BEAT_S:
+            if self._watch.first_dead != told_dead or now_s - beaten_s >= 0.9 * BEAT_S:
                 told_dead, beaten_s = self._watch.first_dead, now_s
                 self._say(**self._beat(), dead=list(told_dead), signals=list(self._watch.signals.items()))
         self._say(finished=True)

@@ -26,7 +26,8 @@ SILENCE_S = 5.0
 """An agent that says nothing for so long is lost."""
 LOADING_S = 300.0
 """From the job's start until its first program runs: MPI, imports, compilers, devices."""
-_POLL_S = 0.02
+_POLL_S = 0.1
+"""How often it is looked for what does not wake: what ranks print, and errors that they leave."""
 _DRAIN_S = 2.0
 """How long a job may take to end by itself after a rank has failed or died."""
 _LAUNCHER_S = 5.0
@@ -129,6 +130,7 @@ class MpiJob:
             self._line.hang_up()
             raise
         self._watch.wake_for(self.process.pid)
+        self._watch.wake_by(self._line.fileno())
         self._reaper = Reaper(folder, self.process.pid, here)
         scratch.dismiss_guard(folder)
 

@@ -6,8 +6,8 @@ import logging
 import os
 from types import ModuleType
 
-LAYOUT = 2
-"""Of the structures that walker.py and courier.py fill; ``_native.c`` says the same."""
+LAYOUT = 3
+"""Of the structures and methods that are used here; ``_native.c`` says the same."""
 _log = logging.getLogger(__name__)
 
 

@@ -26,6 +26,7 @@ class RankWatch:
         self._ranks: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._launcher = -1
+        self._news: set[int] = set()
         self.first_dead: tuple[int, ...] = ()
         """Ranks that ended first without being done: one, or several that ended between two looks."""
         self.signals: dict[int, int] = {}
@@ -36,15 +37,27 @@ class RankWatch:
         self._launcher = os.pidfd_open(pid)
         self._poll.register(self._launcher, select.POLLIN)
 
+    def wake_by(self, descriptor: int) -> None:
+        """Let :meth:`wait` return when there is something to read too; the caller reads it, and keeps it open."""
+        self._news.add(descriptor)
+        self._poll.register(descriptor, select.POLLIN)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has started."""
+        return not self._missing
+
     @property
     def started(self) -> bool:
         """Whether any rank has run."""
         return bool(self._pids) or bool(self.first_dead)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a rank, or the launcher, ends, at most ``timeout_s``."""
+        """Wait until a rank, or the launcher, ends, or there is news, at most ``timeout_s``."""
         dead = self._open()
         for descriptor, _ in self._poll.poll(timeout_s * 1e3):
+            if descriptor in self._news:
+                continue
             self._poll.unregister(descriptor)
             os.close(descriptor)
             if descriptor == self._launcher:
@@ -92,6 +105,9 @@ class RankWatch:
     def end(self, grace_s: float) -> None:
         """Give the ranks ``grace_s`` to end by themselves, kill what is left, and stop watching."""
         deadline_s = time.monotonic() + grace_s
+        for descriptor in self._news:
+            self._poll.unregister(descriptor)
+        self._news.clear()
         self.wait(0.0)
         while self._ranks and time.monotonic() < deadline_s:
             self.wait(grace_s)
