@@ -4,9 +4,9 @@ python benchmarks/prediction.py [APP] [-p NAME=VALUE] [--devices cpu:2 --devices
 
 Every round profiles into an empty store, plans, and executes the plan ``--repeats`` times in one job. Two profiles
 are compared in the same round: "bare" times each kernel alone on one set of arrays and takes copies to run beside
-kernels; "full" rotates through cold arrays, times kernels again while all devices compute, and measures which copies
-take turns with kernels. Each plans and runs its own plan, as a user would. Printed: predicted and measured makespan
-(median over the repeats after the first), the prediction's relative error with its spread over rounds, the ratio of
+kernels; "full" rotates through arrays as the graph does, times kernels again while all devices compute, and measures
+which copies take turns with kernels. Each plans and runs its own plan, as a user would. Printed: predicted and
+measured makespan (median over the repeats after the first), the prediction's relative error with its spread over rounds, the ratio of
 measured to predicted kernel time, and how much of the cores others used meanwhile: above a few per cent the figures
 say little.
 """
@@ -30,7 +30,7 @@ from arguments import Parser, number, run_program, whole
 
 from heterotask_core.apps import find_application, parse_params
 from heterotask_core.platform.discover import discover
-from heterotask_core.profiling import measure
+from heterotask_core.profiling import footprint
 from heterotask_core.profiling.measure import Profile
 from heterotask_core.stages import Workflow, execute_stage, plan_stage, profile_stage
 from heterotask_core.store import Store
@@ -58,7 +58,7 @@ class Outcome:
 
 def run_round(workflow: Workflow, store: Store, *, bare: bool, repeats: int, budget_s: float) -> Outcome:
     """Profile (about ``budget_s`` seconds, twice that beside other load), plan and execute."""
-    with _rotation(0 if bare else measure.ROTATE_BYTES):
+    with _largest_footprint(0 if bare else footprint.LARGEST_BYTES):
         profiled = profile_stage(workflow, store, budget_s=budget_s)
     if bare:
         profiled = _bare(profiled)
@@ -78,13 +78,13 @@ def _bare(profiled: Profile) -> Profile:
 
 
 @contextmanager
-def _rotation(size_bytes: int) -> Iterator[None]:
-    before = measure.ROTATE_BYTES
-    measure.ROTATE_BYTES = size_bytes
+def _largest_footprint(size_bytes: int) -> Iterator[None]:
+    before = footprint.LARGEST_BYTES
+    footprint.LARGEST_BYTES = size_bytes
     try:
         yield
     finally:
-        measure.ROTATE_BYTES = before
+        footprint.LARGEST_BYTES = before
 
 
 @contextmanager

@@ -31,6 +31,7 @@ TIMING_SAMPLES: Schema = {
     "device": pl.String,
     "driver": pl.String,
     "cores": pl.Int32,
+    "footprint_bytes": pl.Int64,
     "busy": pl.Boolean,
     "sample": pl.Int32,
     "duration_s": pl.Float64,
@@ -50,6 +51,7 @@ TIMINGS: Schema = {
     "device_model": pl.String,
     "driver": pl.String,
     "cores": pl.Int32,
+    "footprint_bytes": pl.Int64,
     "busy": pl.Boolean,
     "median_s": pl.Float64,
     "mad_s": pl.Float64,
@@ -60,7 +62,8 @@ TIMINGS: Schema = {
     "output_bytes": pl.Int64,
     "source": pl.String,
 }
-"""One row a (class, variant, device model); ``source``: "measured", "given" or "predicted"."""
+"""One row a (class, variant, device model, footprint); ``source``: "measured", "given" or "predicted";
+``footprint_bytes``: what the arrays rotated through, 0 where a timing counts for any footprint."""
 
 BUSY: Schema = {
     "class_key": pl.String,
@@ -71,6 +74,7 @@ BUSY: Schema = {
     "device_model": pl.String,
     "driver": pl.String,
     "cores": pl.Int32,
+    "footprint_bytes": pl.Int64,
     "device": pl.String,
     "alone_s": pl.Float64,
     "busy_s": pl.Float64,
@@ -143,6 +147,17 @@ transfer; ``ready_s`` is the latest finish of the op's dependencies and of the p
 not in measured traces). ``lane`` is its first issue lane; times count from the first task's start of that repeat."""
 
 
+ADDED: dict[str, int] = {"footprint_bytes": 0}
+"""Columns that tables of older versions lack, and the value that means what those versions did."""
+
+
+def complete(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Return ``table`` with the columns of ``schema`` that an older version did not write, in its order."""
+    lacking = [name for name in ADDED if name in schema and name not in table.columns]
+    filled = table.with_columns(pl.lit(ADDED[name], schema[name]).alias(name) for name in lacking)
+    return filled.select(list(schema)) if set(filled.columns) == set(schema) else filled
+
+
 def check_table(table: pl.DataFrame, schema: Schema, *, what: str) -> pl.DataFrame:
     """Return ``table`` if it has exactly the columns and types of ``schema``; raises :class:`StoreError`."""
     expected = {name: str(dtype() if isinstance(dtype, type) else dtype) for name, dtype in schema.items()}
@@ -164,7 +179,7 @@ def read_table(path: Path, schema: Schema, *, remedy: str) -> pl.DataFrame:
         raise StoreError(f"{path} does not exist; {remedy}") from error
     except (pl.exceptions.PolarsError, OSError) as error:
         raise StoreError(f"{path} is damaged or not a Parquet file ({error}); {remedy}") from error
-    return check_table(table, schema, what=str(path))
+    return check_table(complete(table, schema), schema, what=str(path))
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from heterotask_core.errors import ProfileError
 from heterotask_core.graph import Task, TaskGraph, class_key
 from heterotask_core.platform.model import Device, Platform
-from heterotask_core.profiling.items import IDENTITY, Identity, Item, device_job, job_item
+from heterotask_core.profiling.items import ANY_FOOTPRINT, IDENTITY, Identity, Item, device_job, job_item
 from heterotask_core.profiling.process import Child
 from heterotask_core.profiling.samples import Summary, deviants, summarise
 
@@ -111,8 +111,12 @@ def _allowed(task: Task, device: Device) -> bool:
 
 
 def lacking_windows(windows: Sequence[Window], measured: set[tuple[Any, ...]]) -> list[Window]:
-    """Return the windows of which a row (identity, device) is not ``measured``."""
-    return [w for w in windows if any((*w.runs[name].identity, name) not in measured for name in w.own)]
+    """Return the windows of which a row (identity, device) is not ``measured``, nor one for any footprint."""
+
+    def lacks(identity: Identity, name: str) -> bool:
+        return not measured & {(*identity, name), (*identity[:-1], ANY_FOOTPRINT, name)}
+
+    return [w for w in windows if any(lacks(w.runs[name].identity, name) for name in w.own)]
 
 
 def measure_busy(
@@ -122,7 +126,6 @@ def measure_busy(
     files: Mapping[tuple[int, str, int], Path],
     folder: Path,
     *,
-    rotate_bytes: int,
     limit_s: float,
     end_s: float,
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -141,9 +144,7 @@ def measure_busy(
             device = platform.device(name)
             items = {w.runs[name].identity: w.runs[name] for w in windows if name in w.runs}
             numbers[name] = {identity: i for i, identity in enumerate(items)}
-            job = device_job(
-                device, [job_item(i, files) for i in items.values()], folder, rotate_bytes=rotate_bytes
-            ) | {
+            job = device_job(device, [job_item(i, files) for i in items.values()], folder) | {
                 "windows": True,
                 "shares_cores": any(
                     set(device.core_ids) & set(platform.device(n).core_ids) for n in names if n != name

@@ -34,14 +34,14 @@ def main(path: str) -> None:
     from heterotask_core.profiling.memory import Sweep, open_arena, place
     from heterotask_core.runtime.devices.base import open_backend
 
-    placed = [place(item, rotate_bytes=job["rotate_bytes"]) for item in job["items"]]
+    placed = [place(item) for item in job["items"]]
     copied = [*job["link_sizes_bytes"], 2 * PAIR_BYTES] if job["link_sizes_bytes"] else [0]
     size = max([p.end_bytes for p in placed] + copied)
     arena = open_arena(size)
     backend = open_backend(
         job["kind"], selector=job["selector"], arena=arena, memory_bytes=arena.nbytes, cores=job["cores"]
     )
-    worker = _Worker(job, placed, backend, arena, Sweep(placed, rotate_bytes=job["rotate_bytes"]), answers)
+    worker = _Worker(job, placed, backend, arena, Sweep(placed), answers)
     try:
         if job["windows"]:
             worker.windows()

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from heterotask_core.errors import ProfileError
+from heterotask_core.profiling.items import ANY_FOOTPRINT
 from heterotask_core.profiling.records import FILES, read_record
 from heterotask_core.profiling.samples import MAD_TO_SIGMA
 from heterotask_core.store import MARKER, Store
@@ -19,7 +20,7 @@ NOTABLE = 0.02
 """Smaller changes of a median are none."""
 SIGMAS = 3.0
 
-KEY = ("class_key", "kernel", "variant", "device_kind", "device_model", "cores")
+KEY = ("class_key", "kernel", "variant", "device_kind", "device_model", "cores", "footprint_bytes")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ def load_profile(folder: Path) -> pl.DataFrame:
 
 
 def compare(old: pl.DataFrame, new: pl.DataFrame) -> list[Change]:
-    """Return the changes, largest ratio first; raises :class:`ProfileError` for profiles of different devices."""
+    """Return the changes, largest ratio first; a time for any footprint is compared with all of its class.
+
+    Raises :class:`ProfileError` for profiles of different devices.
+    """
     models = [set(table["device_model"]) for table in (old, new)]
     if not models[0] & models[1]:
         raise ProfileError(
@@ -63,7 +67,14 @@ def compare(old: pl.DataFrame, new: pl.DataFrame) -> list[Change]:
             "so their times say nothing about a change; compare profiles of one machine"
         )
     rows = [{tuple(r[k] for k in KEY): r for r in t.iter_rows(named=True)} for t in (old, new)]
-    changes = [_change(rows[0].get(key), rows[1].get(key)) for key in {**rows[0], **rows[1]}]
+    keys = {**rows[0], **rows[1]}
+    on_footprint = {key[:-1] for key in keys if key[-1] != ANY_FOOTPRINT}
+    pairs = [
+        [found.get(key, found.get((*key[:-1], ANY_FOOTPRINT))) for found in rows]
+        for key in keys
+        if key[-1] != ANY_FOOTPRINT or key[:-1] not in on_footprint
+    ]
+    changes = [_change(old, new) for old, new in pairs]
     return sorted(changes, key=lambda c: (-abs(math.log(c.ratio)) if c.ratio > 0.0 else 0.0, c.kernel, c.variant))
 
 

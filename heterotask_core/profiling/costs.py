@@ -130,17 +130,19 @@ def _slow_downs(
     """Return (class key, variant, device) → factor for every profiled class.
 
     What was measured for one class and variant of a kernel stands for its others: of the same variant if there is
-    one, and of those for the class that is nearest in bytes.
+    one, of those on the nearest footprint, and of those for the class that is nearest in bytes.
     """
     found: dict[tuple[str, str, str], float] = {}
     for row in timings:
         kind = (row["kernel"], row["device_kind"], row["device_model"], row["cores"])
         size = row["input_bytes"] + row["output_bytes"]
-        by_device: dict[str, list[tuple[tuple[bool, float], float]]] = {}
+        by_device: dict[str, list[tuple[tuple[bool, float, float], float]]] = {}
         for b in busy:
             if (b["kernel"], b["device_kind"], b["device_model"], b["cores"]) == kind:
                 distance = abs(math.log((b["bytes"] + 1) / (size + 1)))
-                by_device.setdefault(b["device"], []).append(((b["variant"] != row["variant"], distance), b["scale"]))
+                apart = abs(math.log((b["footprint_bytes"] + 1) / (row["footprint_bytes"] + 1)))
+                nearness = (b["variant"] != row["variant"], apart, distance)
+                by_device.setdefault(b["device"], []).append((nearness, b["scale"]))
         for device, choices in by_device.items():
             found[row["class_key"], row["variant"], device] = min(choices)[1]
     return found

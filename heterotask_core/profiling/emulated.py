@@ -32,6 +32,7 @@ from heterotask_core.kernel import usable_variants
 from heterotask_core.platform.discover import discover
 from heterotask_core.platform.model import Platform
 from heterotask_core.profiling.costs import timing_cores
+from heterotask_core.profiling.items import ANY_FOOTPRINT
 from heterotask_core.profiling.measure import KERNEL_LIMIT_S, Profile, profile
 from heterotask_core.program.model import OpKind, Program
 from heterotask_core.store import Store
@@ -187,6 +188,7 @@ def _row(identity: tuple[Any, ...], kernel: str, task_s: float) -> dict[str, Any
         "device_model": model,
         "driver": "",
         "cores": cores,
+        "footprint_bytes": ANY_FOOTPRINT,
         "busy": False,
         "median_s": task_s,
         "mad_s": 0.0,

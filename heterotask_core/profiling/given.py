@@ -12,10 +12,10 @@ import polars as pl
 from heterotask_core.errors import ProfileError
 from heterotask_core.graph import TaskGraph, class_key
 from heterotask_core.platform.model import Platform
-from heterotask_core.profiling.items import IDENTITY, Identity, Item, wanted_items
+from heterotask_core.profiling.items import ANY_FOOTPRINT, IDENTITY, Identity, Item, wanted_items
 from heterotask_core.profiling.records import SUPERSEDED_BY, platform_record, save_record
 from heterotask_core.store import Store
-from heterotask_core.tables import TIMINGS, check_table
+from heterotask_core.tables import ADDED, TIMINGS, check_table, complete
 
 REQUIRED = ("kernel", "variant", "device_kind", "median_s")
 OPTIONAL = ("task", "device_model", "mad_s")
@@ -33,12 +33,13 @@ def import_timings(path: Path, graph: TaskGraph, platform: Platform, store: Stor
     """
     table = _read(path)
     wanted = wanted_items(graph, platform)
-    if set(table.columns) == set(TIMINGS):
-        rows = _whole(path, check_table(table.select(list(TIMINGS)), TIMINGS, what=str(path)), wanted, platform)
+    if {*table.columns, *ADDED} == set(TIMINGS):
+        rows = _whole(path, check_table(complete(table, TIMINGS), TIMINGS, what=str(path)), wanted, platform)
     else:
         rows = _listed(path, table, wanted, graph, platform)
     record = platform_record(store, platform)
-    record.add("timings", pl.DataFrame(list(rows.values()), TIMINGS, orient="row"), SUPERSEDED_BY)
+    same = [name for name in SUPERSEDED_BY if name != "footprint_bytes"]
+    record.add("timings", pl.DataFrame(list(rows.values()), TIMINGS, orient="row"), same)
     save_record(store, platform, record)
     return len(rows)
 
@@ -67,12 +68,15 @@ def _whole(
             f"{path} is a profile of another device ({', '.join(foreign)}); here is {', '.join(sorted(here))}; "
             "measure here, or hand in a file with the columns " + ", ".join(REQUIRED)
         )
+    classes = {identity[:-1] for identity in wanted}
     rows: dict[Identity, dict[str, Any]] = {}
     for number, row in enumerate(table.iter_rows(named=True), 1):
         _check_time(path, number, "median_s", row["median_s"])
         identity: Identity = tuple(row[name] for name in IDENTITY)
-        if identity in wanted:
-            rows[identity] = row | {"source": "given"}
+        general = (*identity[:-1], ANY_FOOTPRINT)
+        # Of several footprints that of this application's graph; any of them is better than none.
+        if identity in wanted or (identity[:-1] in classes and general not in rows):
+            rows[general] = row | {"source": "given", "footprint_bytes": ANY_FOOTPRINT}
     if not rows:
         raise ProfileError(
             f"{path} holds no timing that this application needs here: kernels, sources, packages, driver or "
@@ -114,7 +118,8 @@ def _listed(
             if not fits:
                 raise ProfileError(f"{path}, row {number}: {row['task']!r} is no task of kernel {row['kernel']!r}")
         for identity, item in fits.items():
-            rows[identity] = dict(zip(IDENTITY, identity, strict=True)) | {
+            general = (*identity[:-1], ANY_FOOTPRINT)
+            rows[general] = dict(zip(IDENTITY, general, strict=True)) | {
                 "kernel": row["kernel"],
                 "busy": False,
                 "median_s": median_s,

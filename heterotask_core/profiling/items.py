@@ -15,11 +15,23 @@ from heterotask_core.kernel import Variant, usable_variants
 from heterotask_core.platform.model import Device, Platform
 from heterotask_core.profiling.capture import encode_params
 from heterotask_core.profiling.costs import timing_cores
+from heterotask_core.profiling.footprint import class_footprints
 
-Identity = tuple[str, str, str, str, str, str, int]
-"""Class key, variant, its fingerprint, device kind, device model, driver, cores."""
+Identity = tuple[str, str, str, str, str, str, int, int]
+"""Class key, variant, its fingerprint, device kind, device model, driver, cores, footprint in bytes."""
 
-IDENTITY = ("class_key", "variant", "variant_fingerprint", "device_kind", "device_model", "driver", "cores")
+IDENTITY = (
+    "class_key",
+    "variant",
+    "variant_fingerprint",
+    "device_kind",
+    "device_model",
+    "driver",
+    "cores",
+    "footprint_bytes",
+)
+ANY_FOOTPRINT = 0
+"""Of a timing that was given, or made by a version that knew no footprints: it counts for all."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,11 @@ class Item:
     variant: Variant
     device: Device
     identity: Identity
+
+    @property
+    def footprint_bytes(self) -> int:
+        """How much the arrays rotate through (see :mod:`~heterotask_core.profiling.footprint`)."""
+        return self.identity[-1]
 
     @property
     def size_bytes(self) -> int:
@@ -63,7 +80,7 @@ def _version(module: str) -> str:
         return ",".join(f"{name} {version(name)}" for name in sorted(set(names)))
 
 
-def identify(task: Task, variant: Variant, device: Device, fingerprint: str) -> Identity:
+def identify(task: Task, variant: Variant, device: Device, fingerprint: str, footprint_bytes: int) -> Identity:
     """Return the identity of a timing."""
     return (
         class_key(task),
@@ -73,6 +90,7 @@ def identify(task: Task, variant: Variant, device: Device, fingerprint: str) -> 
         device.model,
         device.driver,
         timing_cores(device),
+        footprint_bytes,
     )
 
 
@@ -80,6 +98,7 @@ def wanted_items(graph: TaskGraph, platform: Platform) -> dict[Identity, Item]:
     """Return everything that planning ``graph`` on ``platform`` needs timed, in graph and platform order."""
     wanted: dict[Identity, Item] = {}
     fingerprints: dict[int, str] = {}
+    footprints = class_footprints(graph, len(platform.devices))
     seen: set[tuple[str, tuple[str, ...]]] = set()
     for task in graph:
         key = class_key(task)
@@ -100,7 +119,7 @@ def wanted_items(graph: TaskGraph, platform: Platform) -> dict[Identity, Item]:
             ):
                 if id(variant) not in fingerprints:
                     fingerprints[id(variant)] = timing_fingerprint(variant)
-                identity = identify(task, variant, device, fingerprints[id(variant)])
+                identity = identify(task, variant, device, fingerprints[id(variant)], footprints[key])
                 wanted.setdefault(identity, Item(task, variant, device, identity))
     return wanted
 
@@ -130,11 +149,12 @@ def job_item(item: Item, files: Mapping[tuple[int, str, int], Path], *, companio
         "sink": task.kernel.sink,
         "companion": companion,
         "params": encode_params(task),
+        "rotate_bytes": item.footprint_bytes,
         "arguments": arguments,
     }
 
 
-def device_job(device: Device, items: Iterable[dict[str, Any]], folder: Path, *, rotate_bytes: int) -> dict[str, Any]:
+def device_job(device: Device, items: Iterable[dict[str, Any]], folder: Path) -> dict[str, Any]:
     """Return what every job on a device has; the caller fills in what is to be done."""
     return {
         "kind": device.kind,
@@ -144,7 +164,6 @@ def device_job(device: Device, items: Iterable[dict[str, Any]], folder: Path, *,
         "slice_s": 0.0,
         "end_s": 0.0,
         "items_after": 0,
-        "rotate_bytes": rotate_bytes,
         "items": list(items),
         "link_sizes_bytes": [],
         "windows": False,

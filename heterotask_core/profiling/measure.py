@@ -26,7 +26,6 @@ from heterotask_core.profiling.busy import Window, lacking_windows, measure_busy
 from heterotask_core.profiling.capture import capture_inputs
 from heterotask_core.profiling.items import IDENTITY, Identity, Item, device_job, job_item, wanted_items
 from heterotask_core.profiling.links import Samples, link_sizes, link_tables, measure_network, pair_row
-from heterotask_core.profiling.memory import ROTATE_BYTES
 from heterotask_core.profiling.process import Child, EndedError, HangingError
 from heterotask_core.profiling.records import (
     SUPERSEDED_BY,
@@ -96,12 +95,13 @@ def profile(
     within ``kernel_limit_s``.
     """
     wanted = wanted_items(graph, platform)
-    known = known_timings(store)
+    known = known_timings(store, wanted)
     record = platform_record(store, platform)
     if again:
         known = {i: row for i, row in known.items() if i not in wanted or row["source"] == "given"}
         record.links = record.links.clear()
-        record.busy = pl.DataFrame([r for r in record.busy.to_dicts() if row_identity(r) not in wanted], BUSY)
+        classes = {identity[:-1] for identity in wanted}
+        record.busy = pl.DataFrame([r for r in record.busy.to_dicts() if row_identity(r)[:-1] not in classes], BUSY)
     missing = [i for i in wanted.values() if i.identity not in known and i.device.kind != "emulated"]
     lacking = {(x.source, x.target) for x in platform.links} - set(record.links.select("source", "target").iter_rows())
     work = _Work(graph, platform, wanted, record, known, budget_s, kernel_limit_s, progress)
@@ -140,7 +140,7 @@ def profile(
 def stored_profile(graph: TaskGraph, platform: Platform, store: Store) -> tuple[Profile, list[str]]:
     """Return what the store knows for ``graph`` on ``platform``, and what is missing in words; measures nothing."""
     wanted = wanted_items(graph, platform)
-    known = known_timings(store)
+    known = known_timings(store, wanted)
     record = platform_record(store, platform)
     timings = pl.DataFrame([known[i] for i in wanted if i in known], TIMINGS, orient="row")
     digest = fingerprint(timings, record.links, record.busy, record.pairs)
@@ -169,7 +169,6 @@ class _Work:
     ) -> None:
         self.graph, self.platform, self.wanted, self.record, self.known = graph, platform, wanted, record, known
         self.budget_s, self.kernel_limit_s, self.progress = budget_s, kernel_limit_s, progress
-        self.rotate_bytes = min(ROTATE_BYTES, sum(item.size_bytes for item in graph.items))
         self.files: dict[tuple[int, str, int], Path] = {}
         self.errors: list[str] = []
         self.notes: tuple[str, ...] = ()
@@ -231,7 +230,6 @@ class _Work:
                     self.platform,
                     self.files,
                     folder,
-                    rotate_bytes=self.rotate_bytes,
                     limit_s=self.kernel_limit_s,
                     end_s=self._end_s,
                 )
@@ -276,7 +274,7 @@ class _Work:
         described = [job_item(i, self.files) for i in items]
         if companion is not None:
             described.append(job_item(companion, self.files, companion=True))
-        job = device_job(device, described, folder, rotate_bytes=self.rotate_bytes) | {
+        job = device_job(device, described, folder) | {
             "slice_s": self.budget_s / max(1, self._total),
             "end_s": self._end_s - WINDOWS_SHARE * EXTENSION * self.budget_s,
             "items_after": self._total - self._done - len(items),

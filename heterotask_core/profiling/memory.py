@@ -20,11 +20,9 @@ from heterotask_core.kernel import find_kernel
 from heterotask_core.runtime.devices.base import Argument
 
 ALIGNMENT_BYTES = 4096
-ROTATE_BYTES = 64 << 20
-"""Sets of arrays are repeated until they fill this much, but never more than the graph's own data."""
 MAX_SETS = 16
 SWEEP_BYTES = 4 << 20
-"""Written between samples of small arrays: twice a usual second-level cache."""
+"""At most this is written between samples of small arrays: twice a usual second-level cache."""
 _POPULATE_WRITE = 23
 
 
@@ -36,6 +34,8 @@ class Placed:
     scratch: tuple[int, int] | None
     stride_bytes: int
     end_bytes: int
+    sweep_bytes: int = 0
+    """Written between two calls, so that a set is used again after its footprint has passed."""
 
 
 def open_arena(size_bytes: int) -> npt.NDArray[np.uint8]:
@@ -50,9 +50,9 @@ def open_arena(size_bytes: int) -> npt.NDArray[np.uint8]:
     return arena
 
 
-def place(item: Mapping[str, Any], *, rotate_bytes: int) -> Placed:
+def place(item: Mapping[str, Any]) -> Placed:
     """Return where the arrays of a job's item lie; the scratch buffer comes last and is shared by all sets."""
-    end = 0
+    end, rotate_bytes = 0, int(item["rotate_bytes"])
     first = []
     kernel = find_kernel(item["module"], item["kernel"])
     for a in item["arguments"]:
@@ -62,24 +62,22 @@ def place(item: Mapping[str, Any], *, rotate_bytes: int) -> Placed:
         end += -(-argument.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     count = 1 if item["sink"] or end == 0 else min(MAX_SETS, max(1, -(-rotate_bytes // end)))
     sets = [[replace(a, offset_bytes=a.offset_bytes + k * end) for a in first] for k in range(count)]
+    sweep = min(SWEEP_BYTES, max(0, rotate_bytes - count * end) // count)
     variant = kernel.variant(item["variant"])
     if variant.scratch_bytes is None:
-        return Placed(sets, None, end, count * end)
+        return Placed(sets, None, end, count * end, sweep)
     shapes = {a["role"]: tuple(a["shape"]) for a in reversed(item["arguments"])}
     scratch = variant.scratch_bytes(item["params"], shapes)
-    return Placed(sets, (count * end, scratch), end, count * end + scratch)
+    return Placed(sets, (count * end, scratch), end, count * end + scratch, sweep)
 
 
 class Sweep:
-    """Pushes a small set of arrays out of the core's own caches."""
+    """Lets as much memory pass through the core's caches as rotation alone leaves out."""
 
-    def __init__(self, placed: Sequence[Placed], *, rotate_bytes: int) -> None:
-        """Allocate the buffer if any of ``placed`` needs it."""
-        self._rotate_bytes = rotate_bytes
-        small = any(p.stride_bytes * len(p.sets) < rotate_bytes for p in placed)
-        self._buffer = np.zeros(SWEEP_BYTES if small and rotate_bytes >= SWEEP_BYTES else 0, np.uint8)
+    def __init__(self, placed: Sequence[Placed]) -> None:
+        """Allocate what the largest of ``placed`` needs."""
+        self._buffer = np.zeros(max((p.sweep_bytes for p in placed), default=0), np.uint8)
 
     def __call__(self, placed: Placed) -> None:
-        """Write the buffer, unless rotation alone suffices or the graph's data are small anyway."""
-        if placed.stride_bytes * len(placed.sets) < self._rotate_bytes:
-            self._buffer.fill(1)
+        """Write ``placed.sweep_bytes``."""
+        self._buffer[: placed.sweep_bytes].fill(1)

@@ -133,10 +133,11 @@ def predict(graph: TaskGraph, platform: Platform, store: Store) -> list[Estimate
     Timings of the store count where source, packages, driver and device are the same. Raises :class:`ProfileError`
     naming a kernel of which nothing was ever measured.
     """
-    known = known_timings(store)
+    wanted = wanted_items(graph, platform)
+    known = known_timings(store, wanted)
     tasks = Counter(class_key(task) for task in graph)
     found: dict[tuple[str, str, str, str, int], Estimate] = {}
-    for item in wanted_items(graph, platform).values():
+    for item in wanted.values():
         place = (item.task.kernel.name, item.variant.name, item.device.variant_kind, item.device.model, item.size_bytes)
         count = tasks[item.identity[0]]
         if place in found:
@@ -155,7 +156,7 @@ def _estimate(item: Item, known: Mapping[Any, Mapping[str, Any]]) -> tuple[float
     alike = [
         (r["input_bytes"] + r["output_bytes"], r["median_s"])
         for identity, r in known.items()
-        if identity[1:] == item.identity[1:] and r["kernel"] == item.task.kernel.name
+        if identity[1:-1] == item.identity[1:-1] and r["kernel"] == item.task.kernel.name
     ]
     if not alike:
         raise ProfileError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from heterotask_core.platform.model import Platform
-from heterotask_core.profiling.items import IDENTITY, Identity
+from heterotask_core.profiling.items import ANY_FOOTPRINT, IDENTITY, Identity
 from heterotask_core.store import Store
 from heterotask_core.tables import (
     BUSY,
@@ -70,14 +70,22 @@ def platform_record(store: Store, platform: Platform) -> Record:
     return Record() if folder is None else read_record(folder)
 
 
-def known_timings(store: Store) -> dict[Identity, dict[str, Any]]:
-    """Return all timings of the store by identity; of equal ones the record started last counts."""
+def known_timings(store: Store, wanted: Iterable[Identity] = ()) -> dict[Identity, dict[str, Any]]:
+    """Return all timings of the store by identity; of equal ones the record started last counts.
+
+    For a ``wanted`` one a time that was given for any footprint counts first, then one of its own footprint, then one
+    of a version that knew no footprints.
+    """
     known: dict[Identity, dict[str, Any]] = {}
     for key in store.list("profiles"):
         folder = store.find("profiles", key)
         if folder is not None:
             table = read_table(folder / FILES["timings"][0], TIMINGS, remedy=REMEDY)
             known |= {row_identity(row): row for row in table.iter_rows(named=True)}
+    for identity in wanted:
+        general = known.get((*identity[:-1], ANY_FOOTPRINT))
+        if general is not None and (general["source"] == "given" or identity not in known):
+            known[identity] = general
     return known
 
 

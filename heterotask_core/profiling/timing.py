@@ -40,7 +40,7 @@ class Prepared:
         sweep: Sweep,
         output_dir: Path,
     ) -> None:
-        """Fill all sets with the captured inputs, bind, and call once: ``cold_s`` covers binding and that call."""
+        """Fill all sets with the captured inputs, bind, and call once: ``cold_s`` covers both, ``first_s`` the call."""
         self._placed, self._backend, self._arena, self._sweep = placed, backend, arena, sweep
         variant = find_kernel(item["module"], item["kernel"]).variant(item["variant"])
         self._pristine = {
@@ -54,8 +54,10 @@ class Prepared:
         started = time.monotonic()
         function = variant.load()
         self._launches = [backend.bind(variant, function, placed.sets[0], params, placed.scratch)]
+        bound = time.monotonic()
         wait(self._launches[0](()))
-        self.cold_s = time.monotonic() - started
+        ended = time.monotonic()
+        self.cold_s, self.first_s = ended - started, ended - bound
         for arguments in placed.sets[1:]:
             self._launches.append(backend.bind(variant, function, arguments, params, placed.scratch))
         self._next = 1 % len(self._launches)
@@ -89,10 +91,10 @@ def time_item(prepared: Prepared, *, sink: bool, slice_s: float, rival_s: float 
 
     Samples are taken until the median's confidence interval is narrow, ``slice_s`` seconds have passed (twice that
     where other load leaves too few), or the variant is clearly slower than another of the same task that takes
-    ``rival_s``. A sink runs once only.
+    ``rival_s``. A sink runs once only: its sample is that call, loaded and bound before, as ranks do.
     """
     if sink:
-        return {"cold_s": prepared.cold_s, "warm_ups": 0, "samples": [prepared.cold_s], "disturbed": [False]}
+        return {"cold_s": prepared.cold_s, "warm_ups": 0, "samples": [prepared.first_s], "disturbed": [False]}
     end_s = time.monotonic() + slice_s
     before = sample(prepared)
     warm_ups = 1
