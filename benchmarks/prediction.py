@@ -4,11 +4,11 @@ python benchmarks/prediction.py [APP] [-p NAME=VALUE] [--devices cpu:2 --devices
 
 Every round profiles into an empty store, plans, and executes the plan ``--repeats`` times in one job. Two profiles
 are compared in the same round: "bare" times each kernel alone on one set of arrays and takes copies to run beside
-kernels; "full" rotates through arrays as the graph does, times kernels again while all devices compute, and measures
-which copies take turns with kernels. Each plans and runs its own plan, as a user would. Printed: predicted and
-measured makespan (median over the repeats after the first), the prediction's relative error with its spread over rounds, the ratio of
-measured to predicted kernel time, and how much of the cores others used meanwhile: above a few per cent the figures
-say little.
+kernels; "full" rotates through as much memory as the graph does, times kernels again while all devices compute, and
+measures which copies take turns with kernels. Each plans and runs its own plan, as a user would. Printed: predicted
+and measured makespan (median over the repeats after the first), the prediction's relative error with its spread over
+rounds, the ratio of measured to predicted kernel time, and how much of the cores others used meanwhile: above a few
+per cent the figures say little.
 """
 
 from __future__ import annotations
