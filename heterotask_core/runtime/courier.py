@@ -34,6 +34,7 @@ class Courier:
 
     chains = False
     blocking = ()
+    last = ()
     sleeps = False
 
     def __init__(self, context: Context) -> None:

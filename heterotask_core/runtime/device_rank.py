@@ -150,6 +150,7 @@ class _DeviceEngine:
     ) -> None:
         self._context = context
         self.blocking = blocking
+        self.last = frozenset(launchers) if backend.on_host_core else frozenset()
         self._pending: dict[int, deque[tuple[int, Event]]] = {lane: deque() for lane in context.lanes}
         self._running: dict[int, Event] = {}
         self._issue: dict[int, Launcher] = dict(launchers)

@@ -36,6 +36,13 @@ class Engine(Protocol):
     def blocking(self) -> Collection[int]:
         """Ops that keep the rank busy until they are complete."""
 
+    @property
+    def last(self) -> Collection[int]:
+        """Ops that are issued when no other lane has an op in flight: the rank might not see it end meanwhile.
+
+        Nothing new is issued while one that could run is held for that.
+        """
+
     def issue(self, lane: int, op: int, after: Sequence[int]) -> None:
         """Start ``op``, behind the own ops ``after`` of this repeat."""
 
@@ -89,6 +96,7 @@ class Loop:
         """Run every op of the own lanes once; return False where the epoch was aborted. Raises what the engine does."""
         context, engine, lanes = self._context, self._engine, self._lanes
         self._issued.clear()
+        self._holding = False
         for slot, lane in enumerate(lanes):
             lane.before = context.counters.done(lane.index)
             lane.issued = lane.done = 0
@@ -150,6 +158,10 @@ class Loop:
         if any(own not in self._issued for own in after):
             return False
         if op in self._engine.blocking and not self._complete_before(lane):
+            return False
+        if op in self._engine.last:
+            self._holding = any(other.issued > other.done for other in self._lanes if other is not lane)
+        if self._holding:
             return False
         self.op = op
         self._engine.issue(lane.index, op, after)

@@ -48,6 +48,7 @@ class StubEngine:
 
     chains = True
     blocking = ()
+    last = ()
     sleeps = True
 
     def __init__(self, n_lanes: int, patience: int = 3) -> None:
@@ -130,6 +131,24 @@ def test_a_blocking_op_is_issued_once_all_that_it_waits_for_is_complete(tmp_path
     # Others go ahead: inputs of later tasks, not the tasks of its own lane.
     assert ("issue", stages[3][0]) in engine.events[:issued]
     assert ("issue", stages[2][1]) not in engine.events[:issued]
+
+
+def test_what_computes_on_the_rank_s_core_is_issued_when_the_copies_before_it_have_ended(tmp_path):
+    """Else the rank would see them end, and tell others, only when it gets its core back."""
+    b, stages = _pipeline(WINDOW)
+    context = _context(b.build(), tmp_path, rank=2)
+    engine = StubEngine(3)
+    engine.last = {computed for _, computed, _ in stages}
+    context.begin(0)
+    assert Loop(context, engine, sleep_s=1e-5, poll=lambda: None).run(0)
+    assert sorted(op for what, op in engine.events if what == "done") == list(range(3 * len(stages)))
+    flying: set[int] = set()
+    for what, op in engine.events:
+        if what == "done":
+            flying.remove(op)
+            continue
+        assert op not in engine.last or flying <= engine.last
+        flying.add(op)
 
 
 def test_an_aborted_epoch_is_left_at_once(tmp_path):

@@ -101,6 +101,8 @@ class Backend(Protocol):
 
     own_memory: bool
     """Whether the device has memory of its own; without, it computes in the arena."""
+    on_host_core: bool
+    """Whether one thread of a driver computes on the rank's core: the rank may not get it back until a kernel ends."""
 
     def bind(
         self,

@@ -19,6 +19,7 @@ class CpuBackend:
     """Computes in the arena; every operation is complete when its call returns."""
 
     own_memory = False
+    on_host_core = False
 
     def __init__(self, arena: npt.NDArray[np.uint8], *, cores: int) -> None:
         """Work in ``arena`` with ``cores`` cores (the rank is pinned to them already)."""

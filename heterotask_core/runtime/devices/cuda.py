@@ -56,6 +56,7 @@ class CudaBackend:
     """A device chosen by ``selector``: its PCI bus id, or its index (empty: 0)."""
 
     own_memory = True
+    on_host_core = False
 
     def __init__(self, arena: npt.NDArray[np.uint8], *, slab_bytes: int, selector: str) -> None:
         """Open the device, allocate the slab, pin the arena once.

@@ -70,6 +70,8 @@ class OpenClBackend:
         """
         self._arena = arena
         device = _find(selector)
+        # With more threads of the driver others take up the copies, as an accelerator's engines do.
+        self.on_host_core = bool(device.type & cl.device_type.CPU) and device.max_compute_units == 1
         self._slab_bytes = min(slab_bytes, memory_bytes) or max(1, memory_bytes)
         if self._slab_bytes > device.max_mem_alloc_size:
             raise PlatformError(
