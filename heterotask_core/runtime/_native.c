@@ -110,7 +110,7 @@ static inline void ring(uint64_t *bell)
 /* Sleep until the bell, set to 1 by the caller, is rung, time_ns at most; not at all if it was rung since. */
 static void nap(uint64_t *bell, int64_t time_ns)
 {
-    struct timespec t = {0, time_ns};
+    struct timespec t = {time_ns / 1000000000, time_ns % 1000000000};
     syscall(SYS_futex, half(bell), FUTEX_WAIT, 1, &t, NULL, 0);
     store(bell, 0);
 }
