@@ -24,7 +24,15 @@ from heterotask_core.graph import TaskGraph
 from heterotask_core.platform.model import Device, Platform
 from heterotask_core.profiling.busy import Window, lacking_windows, measure_busy, plan_windows, representatives
 from heterotask_core.profiling.capture import capture_inputs
-from heterotask_core.profiling.items import IDENTITY, Identity, Item, device_job, job_item, wanted_items
+from heterotask_core.profiling.items import (
+    ANY_FOOTPRINT,
+    IDENTITY,
+    Identity,
+    Item,
+    device_job,
+    job_item,
+    wanted_items,
+)
 from heterotask_core.profiling.links import Samples, link_sizes, link_tables, measure_network, pair_row
 from heterotask_core.profiling.process import Child, EndedError, HangingError
 from heterotask_core.profiling.records import (
@@ -100,8 +108,9 @@ def profile(
     if again:
         known = {i: row for i, row in known.items() if i not in wanted or row["source"] == "given"}
         record.links = record.links.clear()
-        classes = {identity[:-1] for identity in wanted}
-        record.busy = pl.DataFrame([r for r in record.busy.to_dicts() if row_identity(r)[:-1] not in classes], BUSY)
+        # Rows on other footprints belong to other graphs.
+        stale = wanted.keys() | {(*identity[:-1], ANY_FOOTPRINT) for identity in wanted}
+        record.busy = pl.DataFrame([r for r in record.busy.to_dicts() if row_identity(r) not in stale], BUSY)
     missing = [i for i in wanted.values() if i.identity not in known and i.device.kind != "emulated"]
     lacking = {(x.source, x.target) for x in platform.links} - set(record.links.select("source", "target").iter_rows())
     work = _Work(graph, platform, wanted, record, known, budget_s, kernel_limit_s, progress)

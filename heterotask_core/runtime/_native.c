@@ -17,12 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* LAYOUT: of the structures and methods that Python uses; native.py says the same. One more with every change of theirs. */
+/* LAYOUT: of the structures and methods that Python uses; native.py says the same. One more with every change. */
 enum { LINE_WORDS = 8, ROUNDS = 64, LAYOUT = 3 };
 /* Words of a lane's line of counters. */
 enum { ISSUED, COMPLETE, WAITS, BELL };
-/* Words of an agent's line: its bell, and whether ops are long enough for blocking to pay. */
-enum { COARSE = 1 }; /* 2: the bell of meetings, see arena.py */
+/* Words of an agent's line: its bell, whether ops are long enough for blocking to pay, and the bell of meetings, whose
+ * address comes from arena.py. */
+enum { COARSE = 1 };
 
 struct lane {
     int64_t n, position;
@@ -471,8 +472,9 @@ static PyObject *rest(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
     PyThreadState *thread = PyEval_SaveThread();
     if (missing)
         nap(bell, time_ns);
+    else
+        store(bell, 0);
     PyEval_RestoreThread(thread);
-    store(bell, 0);
     return PyBool_FromLong(!missing);
 }
 

@@ -75,14 +75,15 @@ class Lookout:
         told_dead: tuple[int, ...] = ()
         while not self._ended:
             # A death wakes it at once: MPI may end the others, and this process, within a moment.
-            self._watch.wait(BEAT_S if self._watch.complete else _TICK_S)
+            left_s = max(0.0, beaten_s + BEAT_S - time.monotonic())
+            self._watch.wait(left_s if self._watch.complete else min(left_s, _TICK_S))
             for word in self._heard():
                 if word == "end":
                     self._end_node()
                 if word == "report":
                     self._say(report=lanes_report(self._context, self._moved))
             now_s = time.monotonic()
-            if self._watch.first_dead != told_dead or now_s - beaten_s >= 0.9 * BEAT_S:
+            if self._watch.first_dead != told_dead or now_s - beaten_s >= BEAT_S:
                 told_dead, beaten_s = self._watch.first_dead, now_s
                 self._say(**self._beat(), dead=list(told_dead), signals=list(self._watch.signals.items()))
         self._say(finished=True)

@@ -89,6 +89,7 @@ class Loop:
                 flags = context.sent(own_lane.ops).tolist()
                 self._sent.update(op for op, sent in zip(own_lane.ops, flags, strict=True) if sent)
         self._issued: set[int] = set()
+        self._holding = False
         self.op: int | None = None
         """The op that was issued last: the one that has failed when :meth:`run` raises."""
 

@@ -147,6 +147,16 @@ def test_a_profile_of_a_version_without_footprints_counts_as_it_did(tmp_path):
     assert stored_profile(graph, here, store)[0].timings.equals(anew.timings)
 
 
+def test_measuring_again_keeps_the_slow_downs_on_other_footprints(tmp_path, monkeypatch):
+    store, graph, here = Store(tmp_path), pk.small_graph(), platform(2)
+    monkeypatch.setattr(footprint, "SMALLEST_BYTES", 2 * SMALLEST_BYTES)
+    other = profile(graph, here, store, budget_s=BUDGET_S).busy
+    monkeypatch.undo()
+    anew = profile(graph, here, store, budget_s=BUDGET_S, again=True).busy
+    assert set(anew["footprint_bytes"]) == {SMALLEST_BYTES, 2 * SMALLEST_BYTES}
+    assert anew.filter(footprint_bytes=2 * SMALLEST_BYTES).equals(other)
+
+
 def test_a_given_time_counts_for_every_footprint(tmp_path, monkeypatch):
     store, graph = Store(tmp_path / "store"), pk.small_graph()
     profile(graph, platform(), store, budget_s=BUDGET_S)
