@@ -19,6 +19,10 @@ from numba import types
 
 from heterotask_core.graph import Task
 from heterotask_core.kernel import OutputPath
+from heterotask_core.runtime.quick_numba import quicken
+
+# As our ranks do.
+quicken()
 
 Array = np.ndarray[Any, Any]
 

@@ -6,12 +6,11 @@ import ctypes
 
 import numba
 import numpy as np
-import scipy.linalg.cython_blas
-import scipy.linalg.cython_lapack
 from codelets import Call, Host, compiled, native, output_name
 
 from heterotask_core.graph import Task
-from kernels.cholesky.cpu_variants import _gram
+from kernels.blas import extension
+from kernels.cholesky.numba_variants import _gram
 from kernels.cholesky.points import points
 
 GRAPH = "kernels.cholesky.graph"
@@ -42,7 +41,7 @@ def _gram64(arrays, numbers, reals):  # type: ignore[no-untyped-def]
 
 def _pointer(name: str) -> int:
     """Return the address of a routine that SciPy exports to Cython."""
-    module = scipy.linalg.cython_lapack if "potrf" in name else scipy.linalg.cython_blas
+    module = extension("cython_lapack" if "potrf" in name else "cython_blas")
     capsule = module.__pyx_capi__[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]

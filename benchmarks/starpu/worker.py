@@ -35,7 +35,6 @@ from layer import Layer, StarPuError, load_library  # noqa: E402
 from heterotask_core.apps import find_application  # noqa: E402
 from heterotask_core.graph import Task, TaskGraph, class_key  # noqa: E402
 from heterotask_core.interrupts import leave  # noqa: E402
-from heterotask_core.runtime.quick_numba import import_array_functions  # noqa: E402
 
 HETEROPRIO = "heteroprio"
 
@@ -81,8 +80,6 @@ def main() -> None:
     library = load_library(Path(spec["binary"]))
     app = find_application(spec["application"])
     import_module(f"codelets_{app.name}")
-    # As our ranks do.
-    import_array_functions()
     graph = app.build(app.Params(**spec["params"]))
     host = Host(library, Path(spec["folder"]))
     order = levels(graph, spec.get("seconds", {}))

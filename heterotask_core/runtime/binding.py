@@ -15,7 +15,7 @@ from heterotask_core.kernel import Kernel, Variant, find_kernel
 from heterotask_core.program.model import OpKind
 from heterotask_core.runtime.context import Context
 from heterotask_core.runtime.devices.base import Argument, Backend, by_role
-from heterotask_core.runtime.quick_numba import import_array_functions
+from heterotask_core.runtime.quick_numba import quicken
 
 
 class StaleModuleError(KernelError):
@@ -53,7 +53,7 @@ class Variants:
             found = find_kernel(module, kernel)
             chosen = found.variant(variant)
             function = chosen.load()
-            import_array_functions()
+            quicken()
             loaded = LoadedVariant(found, chosen, function, chosen.fingerprint())
             self._loaded[key] = loaded
         if fingerprint not in ("", loaded.fingerprint):

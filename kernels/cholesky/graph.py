@@ -7,15 +7,20 @@ from heterotask_core.kernel import Kernel, OutputPath, Variant
 from kernels.cholesky.points import FEATURES
 from kernels.variants import host_variants, typed_source_variants
 
-CPU = "kernels.cholesky.cpu_variants"
+HOST = "kernels.cholesky.host_variants"
+NUMBA = "kernels.cholesky.numba_variants"
 GPU = "kernels.cholesky.gpu_variants"
+MODULES = {"numpy": "kernels.cholesky.numpy_variants"} | dict.fromkeys(
+    ("blas", "lapack"), "kernels.cholesky.blas_variants"
+)
+"""Variant → module: a rank imports only what its tasks need."""
 
 
 def _all(function: str, cpu_name: str) -> tuple[Variant, ...]:
     """BLAS sums in its own order, so only the first variant counts as exact."""
     return (
-        Variant(cpu_name, "cpu", f"{CPU}:{function}", requires=("scipy",), warm_up=True),
-        Variant("numba", "cpu", f"{CPU}:{function}_numba", requires=("numba",), warm_up=True, exact=False),
+        Variant(cpu_name, "cpu", f"{MODULES[cpu_name]}:{function}", requires=("scipy",), warm_up=True),
+        Variant("numba", "cpu", f"{NUMBA}:{function}", requires=("numba",), warm_up=True, exact=False),
         *typed_source_variants(f"{GPU}:{function}", "kernels.cholesky:cholesky.cl", exact=False),
     )
 
@@ -25,7 +30,7 @@ LOAD = Kernel(
     __name__,
     writes=("points_block",),
     free_params=("start",),
-    variants=host_variants(f"{CPU}:load", requires=("sklearn",), warm_up=True),
+    variants=host_variants(f"{HOST}:load", requires=("sklearn",), warm_up=True),
 )
 GRAM_DIAGONAL = Kernel(
     "gram_diagonal", __name__, reads=("left",), writes=("tile",), variants=_all("gram_diagonal", "numpy")
@@ -40,7 +45,7 @@ STORE = Kernel(
     __name__,
     reads=("tiles",),
     free_params=("row",),
-    variants=host_variants(f"{CPU}:store", requires=("numpy",), warm_up=False),
+    variants=host_variants(f"{HOST}:store", requires=("numpy",), warm_up=False),
     sink=True,
 )
 

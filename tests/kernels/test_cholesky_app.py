@@ -11,7 +11,7 @@ from serial_executor import cuda_assembly, needs_nvcc, needs_opencl, run_seriall
 
 from heterotask_core.app import Application
 from heterotask_core.kernel import Kernel
-from kernels.cholesky import cpu_variants
+from kernels.cholesky import blas_variants, numpy_variants
 from kernels.cholesky.app import CHOLESKY, CholeskyParams
 from kernels.cholesky.graph import GEMM, GRAM, GRAM_DIAGONAL, POTRF, SYRK, TRSM
 from kernels.cholesky.points import points
@@ -60,26 +60,27 @@ def test_any_size_and_tiling(tmp_path_factory: pytest.TempPathFactory, size: int
 def test_the_check_notices_each_kernel_that_is_a_hair_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: Kernel
 ) -> None:
-    right = getattr(cpu_variants, kernel.name)
+    module: Any = numpy_variants if kernel in (GRAM, GRAM_DIAGONAL) else blas_variants
+    right = getattr(module, kernel.name)
 
     def wrong(**arguments: Any) -> None:
         right(**arguments)
         arguments["tile"][...] *= np.float32(1.0001)
 
-    monkeypatch.setattr(cpu_variants, kernel.name, wrong)
+    monkeypatch.setattr(module, kernel.name, wrong)
     passed, text = run(CholeskyParams(size=300, tile=100), tmp_path, "blas")
     assert not passed
     assert "L is wrong" in text
 
 
 def test_the_check_notices_an_upper_triangle_that_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = cpu_variants.potrf
+    whole = blas_variants.potrf
 
     def left(**arguments: Any) -> None:
         whole(**arguments)
         arguments["tile"][0, -1] = 1.0
 
-    monkeypatch.setattr(cpu_variants, "potrf", left)
+    monkeypatch.setattr(blas_variants, "potrf", left)
     assert not run(CholeskyParams(size=100, tile=50), tmp_path, "blas")[0]
 
 
