@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import selectors
 import socket
 import time
@@ -69,7 +68,10 @@ class Line:
 
     def __post_init__(self) -> None:
         """Listen, and write the address for the agents; raises :class:`LaunchError` where that is impossible."""
-        self._token = secrets.token_hex(16)
+        # Imported here because the agents' end, which is in this module too, starts sooner without OpenSSL.
+        import secrets
+
+        self._token, self._same = secrets.token_hex(16), secrets.compare_digest
         self._selector = selectors.EpollSelector()
         self._peers: list[_Peer] = []
         try:
@@ -146,7 +148,7 @@ class Line:
         try:
             message = json.loads(line)
             if peer.rank is None:
-                if not secrets.compare_digest(str(message["token"]), self._token):
+                if not self._same(str(message["token"]), self._token):
                     return False
                 peer.rank = int(message["rank"])
                 self.agents[peer.rank] = AgentState()

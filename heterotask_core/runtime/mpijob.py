@@ -110,7 +110,11 @@ class MpiJob:
                 n_ranks=len(ranks), argv=argv, hosts=() if len(here) == len(hosts) else tuple(hosts)
             )
             self._command = command
-            environment = clean_environment(os.environ, python_path=[str(Path(p).resolve()) for p in sys.path])
+            environment = clean_environment(
+                os.environ,
+                python_path=[str(Path(p).resolve()) for p in sys.path],
+                one_host=len(here) == len(hosts),
+            )
             with (folder / "output.txt").open("wb") as output:
                 # The parent-death guard belongs to the thread that starts the job: this one.
                 # SIGPIPE stays ignored: mpiexec may write to a proxy that a rank's death has ended already, and its own

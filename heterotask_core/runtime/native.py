@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from types import ModuleType
 
 LAYOUT = 3
 """Of the structures and methods that are used here; ``_native.c`` says the same."""
-_log = logging.getLogger(__name__)
 
 
 def native() -> ModuleType | None:
@@ -21,6 +19,10 @@ def native() -> ModuleType | None:
         return None
     if getattr(_native, "LAYOUT", 0) != LAYOUT:
         # A source tree that was updated and not built again: its structures would be read wrongly.
-        _log.warning("the compiled helper is of another version and is not used; install again: pip install -e .")
+        import logging
+
+        logging.getLogger(__name__).warning(
+            "the compiled helper is of another version and is not used; install again: pip install -e ."
+        )
         return None
     return _native

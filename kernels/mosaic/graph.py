@@ -56,7 +56,7 @@ SOLVE = Kernel(
     __name__,
     reads=("sums",),
     writes=("planes",),
-    variants=host_variants(f"{CPU}:solve", requires=("scipy",), warm_up=False),
+    variants=host_variants("kernels.mosaic.solve:solve", requires=("scipy",), warm_up=False),
 )
 CORRECT = Kernel(
     "correct",

@@ -14,7 +14,7 @@ from serial_executor import run_serially
 from heterotask_core.app import Application
 from heterotask_core.kernel import Kernel
 from heterotask_core.runtime.devices.base import source_text
-from kernels.mosaic import cpu_variants
+from kernels.mosaic import cpu_variants, solve
 from kernels.mosaic.app import MOSAIC, MosaicParams
 from kernels.mosaic.graph import (
     COADD,
@@ -125,7 +125,8 @@ BREAKS: list[tuple[Kernel, str, Any, str]] = [
 def test_the_check_notices_each_kernel_that_is_wrong(
     tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch, kernel: Kernel, role: str, spoil: Any, finding: str
 ) -> None:
-    right = getattr(cpu_variants, kernel.name)
+    module: Any = solve if kernel is SOLVE else cpu_variants
+    right = getattr(module, kernel.name)
 
     def wrong(**arguments: Any) -> None:
         if kernel.sink:
@@ -138,7 +139,7 @@ def test_the_check_notices_each_kernel_that_is_wrong(
         if kernel.sink:
             right(**arguments)
 
-    monkeypatch.setattr(cpu_variants, kernel.name, wrong)
+    monkeypatch.setattr(module, kernel.name, wrong)
     passed, text = run(MosaicParams(size=64, count=4, tile=64, cache=cache), tmp_path, "numpy")
     assert not passed
     assert finding in text.split("; ")[0]
@@ -147,13 +148,13 @@ def test_the_check_notices_each_kernel_that_is_wrong(
 def test_the_check_notices_a_background_that_was_not_added(
     tmp_path: Path, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = cpu_variants.solve
+    right = solve.solve
 
     def wrong(*, planes: Any, **arguments: Any) -> None:
         right(planes=planes, **arguments)
         planes[0, 0] += 3.0
 
-    monkeypatch.setattr(cpu_variants, "solve", wrong)
+    monkeypatch.setattr(solve, "solve", wrong)
     passed, text = run(MosaicParams(size=64, count=4, tile=64, cache=cache), tmp_path, "numpy")
     assert not passed
     assert "from those that were added" in text.split("; ")[1]

@@ -159,6 +159,17 @@ def test_variables_of_an_outer_job_are_dropped():
     }
 
 
+def test_mpi_does_not_get_ready_for_a_network_on_one_host_unless_it_is_told_to():
+    environment = clean_environment({"UCX_TLS": "tcp"}, python_path=["/a"], one_host=True)
+    assert environment == {
+        "UCX_TLS": "tcp",
+        "UCX_MEM_MMAP_HOOK_MODE": "none",
+        "PYTHONPATH": "/a",
+        "HWLOC_XMLFILE": "",
+    }
+    assert not any(name.startswith("UCX") for name in clean_environment({}, python_path=[]))
+
+
 def test_shared_memory_may_be_filled_to_nine_tenths():
     check_free(900, free_bytes=1000)
     with pytest.raises(ArenaTooSmallError, match="MiB free"):

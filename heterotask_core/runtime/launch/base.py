@@ -13,6 +13,10 @@ from heterotask_core.errors import LaunchError
 FOREIGN_PREFIXES = ("PMI", "HYDI_", "HYDRA_", "MPI_", "MPIR_", "MPIEXEC_", "OMPI_", "PRTE_", "PALS_")
 """Variables of an outer MPI job: inherited, they kill or confuse ours."""
 
+ONE_HOST = {"UCX_MEM_MMAP_HOOK_MODE": "none", "UCX_TLS": "posix,self"}
+"""What UCX, which MPICH brings, need not do for ranks of one host, whose messages go through MPICH's shared memory: its
+hooks into ``mmap`` (for network adapters) are 40 ms of a core for every rank, the transports that it opens 5."""
+
 
 class Launcher(Protocol):
     """Turns a request into a command line; pure, so it is tested without a cluster."""
@@ -62,10 +66,17 @@ def parent_guard() -> list[str]:
     return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
 
 
-def clean_environment(environment: Mapping[str, str], *, python_path: Sequence[str]) -> dict[str, str]:
-    """Return ``environment`` without an outer job's variables, with ``python_path`` for the ranks' imports."""
+def clean_environment(
+    environment: Mapping[str, str], *, python_path: Sequence[str], one_host: bool = False
+) -> dict[str, str]:
+    """Return ``environment`` without an outer job's variables, with ``python_path`` for the ranks' imports.
+
+    ``one_host``: all ranks run here, so that MPI need not get ready for a network; what ``environment`` says stays.
+    """
     kept = {name: value for name, value in environment.items() if not name.startswith(FOREIGN_PREFIXES)}
     kept["PYTHONPATH"] = ":".join(python_path)
+    if one_host:
+        kept = ONE_HOST | kept
     # Hydra writes the machine's topology into /tmp unless this is set, and leaves it there when it is killed.
     kept.setdefault("HWLOC_XMLFILE", "")
     return kept
