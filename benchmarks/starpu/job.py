@@ -135,6 +135,8 @@ class Starpu:
             "STARPU_SILENT": "1",
             # As in our ranks: a PoCL device has the core of its rank.
             "POCL_MAX_PTHREAD_COUNT": "1",
+            # Nor does UCX, which both sides' MPI brings, hook into mmap for a network that is not used.
+            "UCX_MEM_MMAP_HOOK_MODE": "none",
         }
         vendors = opencl_vendors(self.home)
         if vendors is not None:

@@ -27,6 +27,7 @@ PROBLEMS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "cholesky": ("tile", {"size": 2048}, (512, 256, 128, 64)),
     "kmeans": ("block", {"picture": "china", "iterations": 10}, (131_072, 32_768, 8_192, 2_048)),
     "canny": ("tile", {"size": 1024}, (512, 256, 128, 64)),
+    "mosaic": ("tile", {"size": 512, "count": 24}, (512, 256, 128)),
 }
 """Application → the parameter that says how large a tile is, the others, and its values."""
 
