@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heterotask_core.errors import HeteroTaskError
+from heterotask_core.platform.accelerators import opencl_fault
 from heterotask_core.platform.model import Platform
 from heterotask_core.scratch import scratch_folder
 
@@ -113,10 +114,14 @@ def _opencl() -> Finding:
     import pyopencl
 
     try:
-        names = [d.name for p in pyopencl.get_platforms() for d in p.get_devices()]
+        found = [(d.name, opencl_fault(d)) for p in pyopencl.get_platforms() for d in p.get_devices()]
     except pyopencl.Error as error:
         return Finding("opencl", False, str(error), "install an OpenCL driver, or PoCL", required=False)
-    return Finding("opencl", bool(names), ", ".join(names) or "no device", "install an OpenCL driver", required=False)
+    said = ", ".join(f"{name} (cannot compile: {fault})" if fault else name for name, fault in found)
+    # One that is older than the processor does not know its name: Debian's is patched to take the nearest.
+    fix = "install an OpenCL driver" + (" that knows this processor, such as Debian's pocl-opencl-icd" if said else "")
+    usable = any(not fault for _, fault in found)
+    return Finding("opencl", usable, said or "no device", fix, required=False)
 
 
 def _cuda() -> Finding:

@@ -90,6 +90,8 @@ class _OpenClError(Exception):
         ([], False, "no device"),
         (_OpenClError("PLATFORM_NOT_FOUND_KHR"), False, "PLATFORM_NOT_FOUND_KHR"),
         ([["Xe"], ["Vega"]], True, "Xe, Vega"),
+        ([["old"]], False, "old (cannot compile: unknown target)"),
+        ([["old"], ["Vega"]], True, "old (cannot compile: unknown target), Vega"),
     ],
 )
 def test_opencl_drivers(monkeypatch, platforms, ok, detail):
@@ -102,6 +104,7 @@ def test_opencl_drivers(monkeypatch, platforms, ok, detail):
     fake = SimpleNamespace(get_platforms=get_platforms, Error=_OpenClError)
     monkeypatch.setitem(sys.modules, "pyopencl", fake)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: fake)
+    monkeypatch.setattr(doctor, "opencl_fault", lambda device: "unknown target" if device.name == "old" else "")
     finding = doctor._opencl()
     assert (finding.ok, finding.detail) == (ok, detail)
     assert "install an OpenCL driver" in finding.fix

@@ -158,10 +158,17 @@ def merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
     return whole
 
 
+INSTALLED = Path("/etc/OpenCL/vendors")
+"""Where OpenCL drivers of the system are named."""
+
+
 def opencl_vendors(folder: Path) -> Path | None:
-    """Return a folder that names the PoCL that PyOpenCL brings, so that both sides use the same; None without it."""
+    """Return a folder that names the PoCL that PyOpenCL brings, so that both sides use the same.
+
+    None where there is none, or where drivers are installed: PyOpenCL lists these first, as StarPU does.
+    """
     spec = importlib.util.find_spec("pyopencl")
-    if spec is None or spec.origin is None:
+    if spec is None or spec.origin is None or any(INSTALLED.glob("*.icd")):
         return None
     found = sorted(Path(spec.origin).parent.glob(".libs/libpocl*.so*"))
     if not found:

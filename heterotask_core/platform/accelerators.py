@@ -6,8 +6,27 @@ import json
 from typing import Any
 
 
+def opencl_fault(device: Any) -> str:
+    """Return why nothing can be compiled for an OpenCL device, in the last line of what its driver says; "" if it can.
+
+    Such devices are listed as any other: a PoCL older than the processor that it runs on is one.
+    """
+    import pyopencl
+
+    try:
+        program = pyopencl.Program(pyopencl.Context([device]), "__kernel void nothing(__global int *a) { a[0] = 0; }")
+        program.build()
+    except pyopencl.Error as error:
+        said = [line.strip() for line in str(error).splitlines() if "error" in line.lower()]
+        return said[-1] if said else type(error).__name__
+    return ""
+
+
 def print_opencl() -> None:
-    """Print the OpenCL devices as a JSON list; selectors are ``platform index:device index``."""
+    """Print the OpenCL devices as a JSON list; selectors are ``platform index:device index``.
+
+    A device with a ``fault`` cannot be used (see :func:`opencl_fault`).
+    """
     import pyopencl
 
     found: list[dict[str, Any]] = []
@@ -25,6 +44,7 @@ def print_opencl() -> None:
                     "memory_bytes": int(device.global_mem_size),
                     "alignment_bytes": max(256, int(device.mem_base_addr_align) // 8),
                     "max_allocation_bytes": int(device.max_mem_alloc_size),
+                    "fault": opencl_fault(device),
                 }
             )
     print(json.dumps(found))

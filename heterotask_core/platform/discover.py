@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,8 @@ class Accelerator:
     memory_bytes: int
     alignment_bytes: int
     max_allocation_bytes: int
+    fault: str = ""
+    """Why it cannot be used."""
 
 
 def discover(devices: str = "", nodes: int = 1) -> Platform:
@@ -228,4 +231,16 @@ def _accelerators(kind: DeviceKind, wanted: int) -> list[Accelerator]:
     if done.returncode or not lines:
         reason = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         raise PlatformError(f"{wanted} {kind} devices asked for, none usable: {reason}; see `heterotask doctor`")
-    return [Accelerator(**entry) for entry in json.loads(lines[-1])]
+    return _usable(kind, wanted, [Accelerator(**entry) for entry in json.loads(lines[-1])])
+
+
+def _usable(kind: DeviceKind, wanted: int, found: Sequence[Accelerator]) -> list[Accelerator]:
+    """Leave out what cannot compile anything; raise :class:`PlatformError` where that leaves too few."""
+    usable = [one for one in found if not one.fault]
+    faults = "; ".join(f"{one.model} cannot compile kernels ({one.fault})" for one in found if one.fault)
+    if faults and len(usable) < wanted:
+        raise PlatformError(
+            f"{wanted} {kind} devices asked for, {len(usable)} usable: {faults}; install a driver that knows this "
+            "processor, see `heterotask doctor`"
+        )
+    return usable

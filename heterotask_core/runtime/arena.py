@@ -138,11 +138,11 @@ class NodeMemory:
 
 
 class Counters:
-    """Per lane, how many of its ops are issued and how many done since the start: one file of a job."""
+    """Per lane, how many of its ops are issued and how many done since the start; the repeat that the node is in."""
 
     def __init__(self, path: Path, n_lanes: int, *, create: bool = False) -> None:
         """Map ``path``, with ``create`` made and zeroed first."""
-        size_bytes = max(1, n_lanes) * LINE_BYTES
+        size_bytes = (n_lanes + 1) * LINE_BYTES
         if create:
             path.write_bytes(bytes(size_bytes))
         try:
@@ -170,6 +170,25 @@ class Counters:
     def done(self, lane: int) -> int:
         """Return how many ops of the lane are complete, over all repeats."""
         return self._words[lane * LINE_WORDS + 1]
+
+    def enter(self, repeat: int) -> None:
+        """Say that the node's ranks run ``repeat``; the first of them does."""
+        self._words[self.n_lanes * LINE_WORDS] = repeat + 1
+        self._words[self.n_lanes * LINE_WORDS + 1] = 1
+
+    def leave(self) -> None:
+        """Say that they have left the program's last barrier."""
+        self._words[self.n_lanes * LINE_WORDS + 1] = 0
+
+    @property
+    def repeat(self) -> int:
+        """The repeat that the node is in, or was in last; −1 before the first."""
+        return self._words[self.n_lanes * LINE_WORDS] - 1
+
+    @property
+    def running(self) -> bool:
+        """Whether the node is between a program's first and last barrier."""
+        return bool(self._words[self.n_lanes * LINE_WORDS + 1])
 
     def total(self) -> int:
         """Return the sum of everything issued and done: it changes whenever any rank gets on."""

@@ -178,11 +178,7 @@ class Context:
 
     def node_lanes(self) -> list[int]:
         """Return the issue lanes of all ranks of this node."""
-        return [
-            lane
-            for lane, owner in enumerate(self.program.lane_rank.tolist())
-            if owner >= 0 and self.program.ranks[owner].node == self.role.node
-        ]
+        return node_lanes(self.program, self.role.node)
 
     def computing_lanes(self) -> list[int]:
         """Return the lanes of this node's CPU devices."""
@@ -244,6 +240,13 @@ class Context:
         """Enter the next epoch, whose times go to row ``repeat``."""
         self.repeat = repeat
         self.epoch += 1
+        if self.rank == self._neighbours[0]:
+            self.counters.enter(repeat)
+
+    def leave(self) -> None:
+        """The program has come to its end."""
+        if self.rank == self._neighbours[0]:
+            self.counters.leave()
 
     def abort(self) -> None:
         """Make every rank of this node leave the epoch at its next poll, and all ranks at the next barrier."""
@@ -305,6 +308,12 @@ class Context:
 @functools.cache
 def _itemsize(dtype: str) -> int:
     return np.dtype(dtype).itemsize
+
+
+def node_lanes(program: Program, node: str) -> list[int]:
+    """Return the issue lanes of all ranks of a node."""
+    owners = enumerate(program.lane_rank.tolist())
+    return [lane for lane, owner in owners if owner >= 0 and program.ranks[owner].node == node]
 
 
 def counters_file(folder: Path, program: Program, node: str) -> Path:

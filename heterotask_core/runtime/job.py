@@ -1,4 +1,4 @@
-"""Executing a program: one MPI job of a rank a device and an agent a node, from its start to its trace."""
+"""Executing a program: one MPI job of a rank a device and an agent a node (see nearby.py), from start to trace."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from heterotask_core.runtime.context import JobSpec, counters_file, describe_dev
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import MpiJob, make_folder
+from heterotask_core.runtime.nearby import for_launcher
 from heterotask_core.runtime.outputs import Outputs
 from heterotask_core.runtime.partial import drop_partial, keep_partial
 from heterotask_core.sources import known_digests
@@ -92,9 +93,10 @@ def execute(
     """
     host_of = {node.name: node.host for node in platform.nodes}
     _check(program, platform, host_of)
-    hosts = [host_of[role.node] for role in program.ranks]
     if launcher is None:
-        launcher = choose_launcher(hosts=hosts)
+        launcher = choose_launcher(hosts=[host_of[role.node] for role in program.ranks])
+    program = for_launcher(program, launcher)
+    hosts = [host_of[role.node] for role in program.ranks]
     outputs = Outputs.of(program, output_dir)
     token = f"heterotask-{uuid.uuid4().hex[:12]}"
     nodes = list(dict.fromkeys(role.node for role in program.ranks))
@@ -135,6 +137,7 @@ def execute(
         raise
     try:
         job.stall_s = stall_limit_s(program, dilate)
+        job.follow(program, folder)
         _run(job, program, passes, progress, timeout_s)
         completion_s = time.monotonic() - start_s
         with np.load(folder / "result.npz", allow_pickle=False) as stored:

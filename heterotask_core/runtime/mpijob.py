@@ -13,12 +13,13 @@ from pathlib import Path
 
 from heterotask_core import scratch
 from heterotask_core.errors import ExecutionError, LaunchError
-from heterotask_core.program.model import RankRole
+from heterotask_core.program.model import Program, RankRole
 from heterotask_core.runtime import failure
 from heterotask_core.runtime.cleanup import remove_files, remove_job
 from heterotask_core.runtime.echo import Echo
 from heterotask_core.runtime.launch.base import Launcher, clean_environment, is_here
 from heterotask_core.runtime.line import Line
+from heterotask_core.runtime.nearby import NearbyNode
 from heterotask_core.runtime.reaper import Reaper
 from heterotask_core.runtime.watch import RankWatch, under_debugger
 
@@ -97,7 +98,7 @@ class MpiJob:
         here = [rank for rank, host in enumerate(hosts) if is_here(host)]
         self._watch = RankWatch(folder, here)
         self._echo = Echo(folder, ranks)
-        self._line = Line(folder, here_only=len(here) == len(hosts))
+        self._line = _line(folder, ranks, self._watch, here_only=len(here) == len(hosts))
         self._debugged = under_debugger() or sys.gettrace() is not None
         self._moved: tuple[int, bool, int] = (0, False, -1)
         self._idle_s = self._loading_s = self._computed_s = 0.0
@@ -134,9 +135,15 @@ class MpiJob:
             self._line.hang_up()
             raise
         self._watch.wake_for(self.process.pid)
-        self._watch.wake_by(self._line.fileno())
+        if isinstance(self._line, Line):
+            self._watch.wake_by(self._line.fileno())
         self._reaper = Reaper(folder, self.process.pid, here)
         scratch.dismiss_guard(folder)
+
+    def follow(self, program: Program, files: Path) -> None:
+        """Tell of ``program`` from now on, whose counters are in ``files``; agents know by themselves."""
+        if isinstance(self._line, NearbyNode):
+            self._line.follow(program, files)
 
     @property
     def done_ops(self) -> int:
@@ -283,3 +290,10 @@ class MpiJob:
                 f"the MPI job ended with exit code {code}; it says: {failure.tail(printed) or 'nothing'}"
             )
         return None
+
+
+def _line(folder: Path, ranks: Sequence[RankRole], watch: RankWatch, *, here_only: bool) -> Line | NearbyNode:
+    """Return how the caller knows of its nodes: through their agents, or by itself where a node has none."""
+    if all(role.device is not None for role in ranks):
+        return NearbyNode(watch)
+    return Line(folder, here_only=here_only)

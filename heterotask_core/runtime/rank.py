@@ -16,7 +16,6 @@ import numpy.typing as npt
 from heterotask_core.emulation import is_emulated
 from heterotask_core.program.io import load_program
 from heterotask_core.program.model import RankRole
-from heterotask_core.runtime.agent import AgentRole
 from heterotask_core.runtime.arena import NodeMemory
 from heterotask_core.runtime.clock import align, exchange
 from heterotask_core.runtime.context import Context, JobSpec, record_rank, settle, write_error
@@ -72,7 +71,8 @@ def run_rank(folder: Path, comm: Any, *, cores: int) -> None:
     if not spin_s:
         share_cores(role_of, program.ranks)
     lookout = Lookout(folder, comm.rank, program.ranks)
-    memory = map_memory(folder, spec, role_of, comm, recorded, arena_bytes=sizes[role_of.node], n_ops=program.n_ops)
+    arena_bytes = sizes[role_of.node]
+    memory = map_memory(folder, spec, program.ranks, comm, recorded, arena_bytes=arena_bytes, n_ops=program.n_ops)
     role = open_role(folder, spec, role_of, comm, memory, sizes)
     # A communicator of its own: what agents tell each other through ``comm`` never matches a transfer.
     own = comm.Dup()
@@ -113,13 +113,22 @@ def share_cores(own: RankRole, ranks: Sequence[RankRole]) -> None:
 
 
 def map_memory(
-    folder: Path, spec: JobSpec, role: RankRole, comm: Any, recorded: list[str], *, arena_bytes: int, n_ops: int
+    folder: Path,
+    spec: JobSpec,
+    ranks: Sequence[RankRole],
+    comm: Any,
+    recorded: list[str],
+    *,
+    arena_bytes: int,
+    n_ops: int,
 ) -> NodeMemory:
-    """Map the node's memory, made by its agent; all ranks call this."""
+    """Map the node's memory, made by its first rank; all ranks call this."""
+    role = ranks[comm.rank]
+    first = next(rank for rank, other in enumerate(ranks) if other.node == role.node) == comm.rank
     path = Path(spec.arenas[role.node])
     fence = mpi_fence() if native() is None else no_fence
     memory = None
-    if role.device is None:
+    if first:
         try:
             memory = NodeMemory(path, arena_bytes, n_ops, create=True, fence=fence)
         except Exception as error:
@@ -129,7 +138,7 @@ def map_memory(
     if memory is None:
         memory = NodeMemory(path, arena_bytes, n_ops, create=False, fence=fence)
     settle(comm.Ibarrier())
-    if role.device is None:
+    if first:
         # Every rank of the node has it mapped: without a name it is freed with the last of them, however it ends.
         path.unlink()
         # So is MPICH's own segment, to which every local rank is attached since MPI_Init.
@@ -166,6 +175,8 @@ def open_role(
 
         return EmulatedRole()
     if role.device is None:
+        from heterotask_core.runtime.agent import AgentRole
+
         return AgentRole(comm)
     memory_bytes = sizes[spec.devices[role.device]["memory"]]
     # Imported here because agents, which start on the devices' cores, can do without kernels and backends.
@@ -211,6 +222,7 @@ def run_program(context: Context, role: Role) -> bool:
     if not sound:
         role.drain()
     context.clocks = align(context, before, exchange(context))
+    context.leave()
     return sound
 
 

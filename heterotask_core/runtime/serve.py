@@ -92,7 +92,7 @@ def serve(folder: Path, comm: Any, *, cores: int) -> None:
     job = spec.job(output_dir="", repeats=0)
     lookout = Lookout(folder, comm.rank, spec.ranks)
     arena_bytes = spec.memory_bytes[own.node]
-    memory = map_memory(folder, job, own, comm, recorded, arena_bytes=arena_bytes, n_ops=spec.n_ops)
+    memory = map_memory(folder, job, spec.ranks, comm, recorded, arena_bytes=arena_bytes, n_ops=spec.n_ops)
     role = open_role(folder, job, own, comm, memory, dict(spec.memory_bytes))
     caller = _connect(folder) if comm.rank == 0 else None
     epochs, spin_s = 0, spin_allowed_s(comm, cores)

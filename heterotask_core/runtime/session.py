@@ -36,6 +36,7 @@ from heterotask_core.runtime.job import RunResult
 from heterotask_core.runtime.launch.base import Launcher, is_here
 from heterotask_core.runtime.launch.choose import choose_launcher
 from heterotask_core.runtime.mpijob import LOADING_S, End, MpiJob, make_folder
+from heterotask_core.runtime.nearby import for_launcher
 from heterotask_core.runtime.outputs import Outputs
 from heterotask_core.runtime.partial import drop_partial, keep_times
 from heterotask_core.runtime.serve import SOCKET_FILE, Outcome, SessionSpec, State
@@ -125,6 +126,7 @@ class Session:
         """
         called_s = time.monotonic()
         self._check(program)
+        program = for_launcher(program, self._choose(program))
         outputs = Outputs.of(program, output_dir)
         passes = repeats + warm_up
         emulated = is_emulated(program.device_kinds)
@@ -181,6 +183,10 @@ class Session:
         if program.platform_fingerprint != self._platform.fingerprint():
             raise ProgramError(f"program {program.name!r} was made for another platform; plan again")
 
+    def _choose(self, program: Program) -> Launcher:
+        host_of = {node.name: node.host for node in self._platform.nodes}
+        return self._launcher or choose_launcher(hosts=[host_of[role.node] for role in program.ranks])
+
     def _prepare(self, program: Program) -> None:
         """Have a job that is READY and large enough."""
         while self._job is not None and self._job.step(0.0) and self._job.failing:
@@ -218,7 +224,7 @@ class Session:
         hosts = [host_of[role.node] for role in program.ranks]
         if not is_here(hosts[0]):
             raise LaunchError(f"a session is led from the platform's first host, {hosts[0]!r}; start it there")
-        launcher = self._launcher or choose_launcher(hosts=hosts)
+        launcher = self._choose(program)
         nodes = list(dict.fromkeys(role.node for role in program.ranks))
         token = f"heterotask-{uuid.uuid4().hex[:12]}"
         n_ops = max(_LEAST_OPS, *(int(ROOM * p.n_ops) for p in (program, *self._largest)))
@@ -316,6 +322,7 @@ class Session:
             Counters(counters_file(files, program, node), len(program.lane_names), create=True)
         if times is not None:
             write_times(files, program, times)
+        job.follow(program, files)
         head = {"output_dir": str(outputs.folder), "repeats": passes, "verify": verify, "dilate": dilate}
         try:
             send(self._connection, program_message(program, **head, files=str(files)))

@@ -14,6 +14,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+_TICK_S = 0.01
+"""How often it is looked for ranks that have not started yet: first tasks come tens of milliseconds later."""
+
 
 class RankWatch:
     """Follows ranks of this host through pidfds; ``rank-R.json`` in the job's folder names their processes."""
@@ -55,7 +58,15 @@ class RankWatch:
     def wait(self, timeout_s: float) -> None:
         """Wait until a rank, or the launcher, ends, or there is news, at most ``timeout_s``."""
         dead = self._open()
-        for descriptor, _ in self._poll.poll(timeout_s * 1e3):
+        until_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, until_s - time.monotonic())
+            events = self._poll.poll((left_s if self.complete else min(left_s, _TICK_S)) * 1e3)
+            # One that appeared meanwhile, and is dead already, may have died before those whose end was seen.
+            dead += self._open()
+            if events or dead or left_s <= _TICK_S:
+                break
+        for descriptor, _ in events:
             if descriptor in self._news:
                 continue
             self._poll.unregister(descriptor)

@@ -1,10 +1,13 @@
 """Discovery: specifications, the layout of nodes and links, and what is refused."""
 
+import json
 import os
+import subprocess
 
 import pytest
 
 from heterotask_core.errors import PlatformError
+from heterotask_core.platform.accelerators import opencl_fault
 from heterotask_core.platform.discover import Accelerator, Request, assemble, discover, parse_devices
 from heterotask_core.platform.model import Device, Memory, Node
 
@@ -104,11 +107,38 @@ def test_opencl_devices_are_found_without_importing_the_driver_here():
     before = os.sched_getaffinity(0)
     platform = discover("cpu:1,opencl:1")
     assert [d.kind for d in platform.devices] == ["cpu", "opencl"]
-    assert platform.devices[1].selector == "0:0"
+    assert platform.devices[1].selector.count(":") == 1
     assert platform.memories[1].capacity_bytes > 0
     assert os.sched_getaffinity(0) == before
     with pytest.raises(PlatformError, match=r"^99 opencl devices asked for"):
         discover("opencl:99")
+
+
+def test_a_device_that_cannot_compile_is_left_out_and_named_where_it_is_missed(monkeypatch):
+    pytest.importorskip("pyopencl", reason="needs PyOpenCL")
+    facts = {"driver": "3", "memory_bytes": 2**30, "alignment_bytes": 256, "max_allocation_bytes": 2**29}
+    answer = [{"model": "old", "selector": "0:0", **facts, "fault": "error: unknown target CPU 'generic'"}]
+    answer.append({"model": "new", "selector": "1:0", **facts, "fault": ""})
+    done = subprocess.CompletedProcess([], 0, json.dumps(answer), "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    assert [d.selector for d in discover("opencl:1").devices] == ["1:0"]
+    with pytest.raises(
+        PlatformError,
+        match=r"^2 opencl devices asked for, 1 usable: old cannot compile kernels \(error: unknown target CPU 'gen",
+    ):
+        discover("opencl:2")
+
+
+def test_real_devices_are_those_that_compile():
+    cl = pytest.importorskip("pyopencl", reason="needs PyOpenCL")
+    faults = {
+        f"{p}:{d}": opencl_fault(device)
+        for p, where in enumerate(cl.get_platforms())
+        for d, device in enumerate(where.get_devices())
+    }
+    usable = [selector for selector, fault in faults.items() if not fault]
+    found = discover(f"opencl:{len(usable)}") if usable else None
+    assert [d.selector for d in found.devices if d.kind == "opencl"] == usable if found else not usable
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):

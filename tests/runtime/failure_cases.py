@@ -54,6 +54,8 @@ class Case:
     trace: bool = True
     hangs: bool = False
     """Whether the end needs a watchdog's limit."""
+    one_node: bool = False
+    """Whether both devices are of one node, which has no agent: the kernel's rank is 1 then."""
 
 
 @dataclass
@@ -68,18 +70,40 @@ class Scene:
         return json.loads(path.read_text())["pid"]
 
     def mpiexec(self) -> int:
+        return self._child("mpiexec")
+
+    def reaper(self) -> int:
+        return self._child("heterotask_core.runtime.reaper")
+
+    def _child(self, word: str) -> int:
+        """Return the caller's child whose command line has this word."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
-                name, parent = (process / "comm").read_text().strip(), _stat(process)[1]
+                words, parent = (process / "cmdline").read_text().split("\0"), _stat(process)[1]
             except OSError:
                 continue
-            if name == "mpiexec" and int(parent) == self.caller.pid:
+            if int(parent) == self.caller.pid and word in [*words, Path(words[0]).name]:
                 return int(process.name)
-        raise AssertionError("no mpiexec")
+        raise AssertionError(f"no {word}")
 
 
 def _kill(rank: int, number: int) -> Callable[[Scene], None]:
     return lambda scene: os.kill(scene.pid(rank), number)
+
+
+def _kill_caller_and_reaper(scene: Scene) -> None:
+    os.kill(scene.reaper(), signal.SIGKILL)
+    scene.caller.kill()
+
+
+def _alone(case: Case) -> Case:
+    """The same on one node, whose caller does without an agent."""
+
+    def there(word: str) -> str:
+        return word.replace("rank 3", "rank 1").replace("'n1'", "'n0'")
+
+    words = tuple(there(word) for word in case.words if not word.startswith("rank 2"))
+    return replace(case, name=f"alone_{case.name}", words=words, one_node=True)
 
 
 def _kernel_case(kernel: Kernel, *words: str, **options) -> Case:
@@ -131,6 +155,28 @@ CASES = {
             lambda scene: os.kill(scene.mpiexec(), signal.SIGKILL),
         ),
         Case("caller_killed", k.FOREVER, (), lambda scene: scene.caller.kill(), caller_dies=True),
+        *map(
+            _alone,
+            (
+                _kernel_case(
+                    k.RAISES, "failed (variant 'plain' of kernel 'raises'", "ValueError: no such luck", PRINTED
+                ),
+                _kernel_case(k.CRASHES, C1, "the job was ended", "Segmentation fault", "failure_kernels.py"),
+                *(
+                    _kernel_case(kernel, "no progress for", "runs, since", PRINTED, hangs=True)
+                    for kernel in (k.STOPS, k.HOLDS_GIL, k.FOREVER)
+                ),
+                Case("worker_killed", k.FOREVER, (C1, FOREVER, "the job was ended", PRINTED), _kill(1, signal.SIGKILL)),
+                Case(
+                    "mpiexec_killed",
+                    k.FOREVER,
+                    ("mpiexec", "was ended by signal 9", WAS, FOREVER, PRINTED),
+                    lambda scene: os.kill(scene.mpiexec(), signal.SIGKILL),
+                ),
+                Case("caller_killed", k.FOREVER, (), lambda scene: scene.caller.kill(), caller_dies=True),
+                Case("caller_and_reaper_killed", k.FOREVER, (), _kill_caller_and_reaper, caller_dies=True, trace=False),
+            ),
+        ),
         Case("arena_too_large", k.RAISES, ("the arenas need 1073741824.", "MiB free", "remount"), starts=False),
         Case("corrupted_program", k.RAISES, ("plan again",), starts=False),
         Case("mpiexec_missing", k.RAISES, ("mpiexec is neither beside", "pip install mpich"), starts=False),
@@ -138,16 +184,23 @@ CASES = {
 }
 
 
-def chain(kernel: Kernel) -> Builder:
-    """fill on c0 → transfer → ``kernel`` on c1 of node n1 → transfer back → twice → store, on c0."""
-    b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", "n1")])
-    x, there, y, back, z = b.slot("n0"), b.slot("n1", 0), b.slot("n1"), b.slot("n0", 1), b.slot("n0")
+def chain(kernel: Kernel, *, one_node: bool = False) -> Builder:
+    """fill on c0 → transfer → ``kernel`` on c1 of node n1 → transfer back → twice → store, on c0.
+
+    On ``one_node`` both devices are of n0, and there are no transfers.
+    """
+    other = "n0" if one_node else "n1"
+    b = Builder([("c0", "cpu", "n0"), ("c1", "cpu", other)])
+    x, y, z = b.slot("n0"), b.slot(other), b.slot("n0")
+    there, back = (x, y) if one_node else (b.slot("n1", 0), b.slot("n0", 1))
     first = b.task("c0", FILL, {"output": x}, params={"value": 3})
     params = {} if kernel is TWICE else {"started": {"output": "started"}}
     if kernel in (k.FILLS_DISK, k.NEARLY_FILLS_DISK):
         params["result"] = {"output": "result.bin"}
-    bad = b.task("c1", kernel, {"input": there, "output": y}, [b.transfer(x, there, [first])], params=params)
-    last = b.task("c0", TWICE, {"input": back, "output": z}, [b.transfer(y, back, [bad])])
+    arrived = first if one_node else b.transfer(x, there, [first])
+    bad = b.task("c1", kernel, {"input": there, "output": y}, [arrived], params=params)
+    returned = bad if one_node else b.transfer(y, back, [bad])
+    last = b.task("c0", TWICE, {"input": back, "output": z}, [returned])
     b.task("c0", STORE, {"input": z}, [last], params={"path": {"output": "sum.npy"}})
     return b
 
@@ -163,7 +216,7 @@ def caller(case: Case, folder: Path) -> None:
     if "HETEROTASK_TEST_QUICK" in os.environ:
         job.STALL_MIN_S, mpijob.SILENCE_S = 1.5, 2.5
     store = Store(folder / "disk" / "store")
-    b = chain(case.kernel)
+    b = chain(case.kernel, one_node=case.one_node)
     executable, path = sys.executable, os.environ["PATH"]
     if case.name == "arena_too_large":
         b.used["n0"] = 1 << 50
@@ -312,7 +365,7 @@ def _store(case: Case, root: Path) -> list[str]:
             trace = read_table(folder / "trace.parquet", TRACE, remedy="-")
             if trace["task"].to_list()[:1] != ["fill0"] or trace["finish_s"].is_null().any():
                 wrong.append(f"store: partial trace {trace.to_dicts()}")
-        if case.caller_dies and not (folder / "partial.npz").exists():
+        if case.caller_dies and case.trace and not (folder / "partial.npz").exists():
             wrong.append("store: the killed caller's times are lost")
     return wrong
 

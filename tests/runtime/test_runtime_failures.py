@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -18,7 +19,14 @@ from heterotask_core.program.model import RankRole
 from heterotask_core.runtime import failure
 from heterotask_core.runtime.watch import RankWatch
 
-QUICK = ("crashes", "agent_stopped", "caller_killed", "trace_fills_disk")
+QUICK = (
+    "crashes",
+    "agent_stopped",
+    "caller_killed",
+    "trace_fills_disk",
+    "alone_worker_killed",
+    "alone_caller_and_reaper_killed",
+)
 
 
 @pytest.mark.mpi
@@ -60,6 +68,23 @@ def test_several_ranks_that_died_between_two_looks_are_all_named(tmp_path):
         "rank 0 (agent, node 'n0') or rank 1 (device 'c0', node 'n0') running task 'a' was killed or crashed; the job "
         "was ended (if it was killed for lack of memory, dmesg tells); rank 1 printed: last words"
     )
+
+
+def test_rank_that_starts_and_dies_while_others_are_waited_for_is_seen(tmp_path):
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (tmp_path / "rank-0.json").write_text(json.dumps({"pid": other.pid}))
+    watch = RankWatch(tmp_path, [0, 1])
+    waits = threading.Thread(target=watch.wait, args=(60.0,))
+    waits.start()
+    short = subprocess.Popen([sys.executable, "-c", ""])
+    short.wait()
+    (tmp_path / "part").write_text(json.dumps({"pid": short.pid}))
+    (tmp_path / "part").replace(tmp_path / "rank-1.json")
+    waits.join(30.0)
+    assert not waits.is_alive()
+    assert watch.first_dead == (1,)
+    watch.end(0.0)
+    other.communicate()
 
 
 def test_signal_that_ended_a_rank_is_seen_before_its_launcher_collects_it(tmp_path):

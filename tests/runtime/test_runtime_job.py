@@ -130,7 +130,7 @@ def test_exception_names_task_variant_rank_and_node(tmp_path):
     with pytest.raises(ExecutionError) as caught:
         execute(b.build(), b.platform, output_dir=tmp_path)
     assert str(caught.value) == (
-        "task 'fail1' failed (variant 'plain' of kernel 'fail', rank 2, node 'n0', device 'c1'): "
+        "task 'fail1' failed (variant 'plain' of kernel 'fail', rank 1, node 'n0', device 'c1'): "
         "ValueError: no such luck"
     )
 
@@ -138,7 +138,7 @@ def test_exception_names_task_variant_rank_and_node(tmp_path):
 def test_killed_rank_ends_the_job_and_is_named(tmp_path):
     b = _failing(DIE)
     message = (
-        r"rank 2 \(device 'c1', node 'n0'\) running task 'die1' \(variant 'plain' of kernel 'die'\) "
+        r"rank 1 \(device 'c1', node 'n0'\) running task 'die1' \(variant 'plain' of kernel 'die'\) "
         r"was (ended by signal 9 \(Killed\)|killed or crashed); the job was ended"
     )
     with pytest.raises(ExecutionError, match=message):
@@ -153,7 +153,7 @@ def test_deadlock_is_reported_with_what_lanes_wait_for(tmp_path, monkeypatch):
     b.task("c1", FILL, {"output": y}, [0], params={"value": 0})
     with pytest.raises(
         ExecutionError,
-        match=r"lane '1:COMPUTE' of rank 1, node 'n0': task 'fill0' waits for task 'fill1' \(rank 2\), since",
+        match=r"lane '1:COMPUTE' of rank 0, node 'n0': task 'fill0' waits for task 'fill1' \(rank 1\), since",
     ):
         execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
 
@@ -179,7 +179,7 @@ def test_no_alarm_while_a_debugger_holds_a_rank(tmp_path, monkeypatch):
     debugger = threading.Thread(target=debug)
     debugger.start()
     try:
-        with pytest.raises(ExecutionError, match=r"rank 1 \(device 'c0', node 'n0'\) running task 'hang0' .* was "):
+        with pytest.raises(ExecutionError, match=r"rank 0 \(device 'c0', node 'n0'\) running task 'hang0' .* was "):
             execute(b.build(), b.platform, output_dir=tmp_path, timeout_s=60)
     finally:
         given_up.set()

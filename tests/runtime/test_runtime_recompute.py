@@ -64,7 +64,7 @@ def test_updates_are_recomputed_from_what_they_found(tmp_path):
         with pytest.raises(ExecutionError) as caught:
             session.run(bad.build(), output_dir=tmp_path, verify=1.0)
         assert str(caught.value) == (
-            "task 'fickle2' failed (variant 'plain' of kernel 'fickle', rank 1, node 'n0', device 'c0'): "
+            "task 'fickle2' failed (variant 'plain' of kernel 'fickle', rank 0, node 'n0', device 'c0'): "
             "ExecutionError: variant 'plain': 'data' differs from reference variant 'plain' in 1000 of 1000 elements, "
             "first at 0: np.float64(1.0) instead of np.float64(2.0)"
         )

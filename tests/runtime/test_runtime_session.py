@@ -136,7 +136,7 @@ def test_failed_program_ends_alone_and_the_next_one_runs(tmp_path, monkeypatch, 
         for round_ in range(3):
             with pytest.raises(ExecutionError) as caught:
                 session.run(bad.build(), output_dir=tmp_path, repeats=2)
-            rank = 1 + nodes
+            rank = 1 if nodes == 1 else 3
             assert str(caught.value) == (
                 f"task 'fail5' failed (variant 'plain' of kernel 'fail', rank {rank}, node 'n{nodes - 1}', device "
                 "'c1'): ValueError: no such luck"
@@ -213,7 +213,7 @@ def test_rank_killed_between_programs_is_noticed(tmp_path):
         threading.Event().wait(0.1)
         session.run(b.build(), output_dir=tmp_path)
         assert len(session.restarts) == 1
-        assert "rank 1" in session.restarts[0]
+        assert "rank 0" in session.restarts[0]
 
 
 def test_job_without_programs_ends_by_itself(tmp_path):
