@@ -85,7 +85,7 @@ class Program:
     platform_fingerprint: str
     # ranks
     ranks: tuple[RankRole, ...]
-    """Nodes in order; of each node the agent first, then its devices."""
+    """Nodes in order; of each node the agent first, then its devices. Jobs of one node run without (nearby.py)."""
     # memories and residencies
     memory_names: tuple[str, ...]
     memory_nodes: tuple[str, ...]
