@@ -114,7 +114,7 @@ def test_what_ranks_print_is_in_the_log_with_rank_and_node(ran):
     with get_client(sync_client=True) as client:
         messages = [line.message for line in client.read_logs(wanted, limit=200)]
     said = [message for message in messages if message.startswith("rank ")]
-    assert said == ["rank 1, node n0: squares of 8"] * 4
+    assert said == ["rank 0, node n0: squares of 8"] * 4
 
 
 def test_a_failing_step_fails_the_run_with_our_message(ran):
