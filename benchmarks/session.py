@@ -21,7 +21,7 @@ STEPS = 500
 
 
 def main() -> None:
-    """Print a line for one node (three ranks) and for two (four ranks, and as many transfers as tasks)."""
+    """Print a line for one node (two devices) and for two (a device each, and as many transfers as tasks)."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=whole(), default=15)
     options = parser.parse_args()
@@ -40,7 +40,7 @@ def main() -> None:
             alone_ms = 1e3 * execute(program, platform, output_dir=folder).completion_s
         cells = [f"{statistics.median(ms):.1f} ({min(ms):.1f} to {max(ms):.1f})" for ms in (first_ms, rest_ms)]
         print(
-            f"{nodes} node(s), {len(program.ranks)} ranks, {program.n_ops} ops, ms, median (range) of {options.runs}: "
+            f"{nodes} node(s), {program.n_ops} ops, ms, median (range) of {options.runs}: "
             f"to the first task {cells[0]}, all but the tasks {cells[1]}; a launch of its own {alone_ms:.0f}"
         )
 
