@@ -175,6 +175,7 @@ def open_role(
 
         return EmulatedRole()
     if role.device is None:
+        # Imported here because devices' ranks can do without.
         from heterotask_core.runtime.agent import AgentRole
 
         return AgentRole(comm)

@@ -155,33 +155,25 @@ CASES = {
             lambda scene: os.kill(scene.mpiexec(), signal.SIGKILL),
         ),
         Case("caller_killed", k.FOREVER, (), lambda scene: scene.caller.kill(), caller_dies=True),
-        *map(
-            _alone,
-            (
-                _kernel_case(
-                    k.RAISES, "failed (variant 'plain' of kernel 'raises'", "ValueError: no such luck", PRINTED
-                ),
-                _kernel_case(k.CRASHES, C1, "the job was ended", "Segmentation fault", "failure_kernels.py"),
-                *(
-                    _kernel_case(kernel, "no progress for", "runs, since", PRINTED, hangs=True)
-                    for kernel in (k.STOPS, k.HOLDS_GIL, k.FOREVER)
-                ),
-                Case("worker_killed", k.FOREVER, (C1, FOREVER, "the job was ended", PRINTED), _kill(1, signal.SIGKILL)),
-                Case(
-                    "mpiexec_killed",
-                    k.FOREVER,
-                    ("mpiexec", "was ended by signal 9", WAS, FOREVER, PRINTED),
-                    lambda scene: os.kill(scene.mpiexec(), signal.SIGKILL),
-                ),
-                Case("caller_killed", k.FOREVER, (), lambda scene: scene.caller.kill(), caller_dies=True),
-                Case("caller_and_reaper_killed", k.FOREVER, (), _kill_caller_and_reaper, caller_dies=True, trace=False),
-            ),
-        ),
         Case("arena_too_large", k.RAISES, ("the arenas need 1073741824.", "MiB free", "remount"), starts=False),
         Case("corrupted_program", k.RAISES, ("plan again",), starts=False),
         Case("mpiexec_missing", k.RAISES, ("mpiexec is neither beside", "pip install mpich"), starts=False),
     )
 }
+ALONE = ("raises", "crashes", "stops", "holds_gil", "forever", "mpiexec_killed", "caller_killed")
+CASES |= {
+    case.name: case
+    for case in (
+        *(_alone(CASES[name]) for name in ALONE),
+        _alone(replace(CASES["worker_killed"], breaks=_kill(1, signal.SIGKILL))),
+        _alone(
+            replace(
+                CASES["caller_killed"], name="caller_and_reaper_killed", breaks=_kill_caller_and_reaper, trace=False
+            )
+        ),
+    )
+}
+"""The same on one node."""
 
 
 def chain(kernel: Kernel, *, one_node: bool = False) -> Builder:
